@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# fljsd_options: what every target of the project is compiled with. -ffp-contract=off: a*b+c rounds twice unless the
+# source says std::fma, so that results do not depend on the compiler's mood.
+# -Wno-restrict: GCC 12 reports std::string concatenation (its bug 105651).
+add_library(fljsd_options INTERFACE)
+target_compile_options(fljsd_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-restrict -ffp-contract=off>)
+if(FLJSD_NATIVE)
+  target_compile_options(fljsd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+endif()
+if(FLJSD_SANITIZE)
+  target_compile_options(fljsd_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(fljsd_options INTERFACE -fsanitize=address,undefined)
+endif()

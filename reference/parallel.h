@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs independent pieces of work on all cores.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "reference/dtype.h"
+
+namespace fljsd {
+
+// Threads that parallel_for uses: the cores of the machine.
+inline int thread_count() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Calls body(i) once for each i in [0, count), in any order, from several threads; returns when all are done.
+// The pieces must not depend on each other, and then the result does not depend on the number of threads. The
+// first exception that a piece throws is thrown again here.
+template <class Body>
+void parallel_for(Index count, const Body& body) {
+  std::atomic<Index> next{0};
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  const auto work = [&] {
+    try {
+      for (Index i = next++; i < count; i = next++) body(i);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+      next = count;
+    }
+  };
+  std::vector<std::thread> threads;
+  const Index helpers = std::min<Index>(thread_count(), count) - 1;
+  for (Index i = 0; i < helpers; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace fljsd
