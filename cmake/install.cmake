@@ -1,1 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` lays down: the program, the reference library with its headers, and the CMake package.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS fljsd_reference EXPORT fljsdTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY reference DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fljsd FILES_MATCHING PATTERN "*.h")
+if(TARGET fljsd_cli)
+install(TARGETS fljsd_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fljsd)
+install(EXPORT fljsdTargets NAMESPACE fljsd:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/fljsdConfig.cmake.in ${PROJECT_BINARY_DIR}/fljsdConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/fljsdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/fljsdConfig.cmake ${PROJECT_BINARY_DIR}/fljsdConfigVersion.cmake
+              cmake/FindMPFI.cmake
+        DESTINATION ${package_dir})
