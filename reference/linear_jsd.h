@@ -55,6 +55,8 @@ using Result = BasicResult<double>;
 // sizes are. The result does not depend on the number of threads.
 template <class Real>
 BasicResult<Real> linear_jsd(const Problem& problem, const Options& options, const Wanted& wanted = {});
+template <>
+Result linear_jsd<double>(const Problem& problem, const Options& options, const Wanted& wanted);
 
 // The logits that linear_jsd works from: row `token` of student and teacher, v < valid_vocab, temperature
 // applied.
@@ -65,5 +67,7 @@ struct LogitRows {
 };
 template <class Real>
 LogitRows<Real> logits(const Problem& problem, const Options& options, Index token);
+template <>
+LogitRows<double> logits<double>(const Problem& problem, const Options& options, Index token);
 
 }  // namespace fljsd
