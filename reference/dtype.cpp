@@ -139,6 +139,61 @@ void load_run_as(DType dtype, const void* data, Index first, Index count, Out* o
 
 }  // namespace
 
+namespace {
+
+// The 16-bit encoding of x when it is zero or neither underflows nor overflows there; else `done` is cleared.
+// A double and the format differ in the length of the fraction and in the exponent bias, so cutting the
+// fraction (to nearest, ties to even: adding half a unit, less one where the last kept bit is 0, carries into
+// the exponent as it should) and moving the bias is the whole conversion. No branches: the loop over it
+// vectorises.
+template <int fraction_bits, int bias>
+std::uint16_t encode_normal(double x, bool& done) {
+  constexpr int cut = 52 - fraction_bits;
+  constexpr std::uint64_t smallest = std::uint64_t{1024 - bias} << fraction_bits;
+  constexpr std::uint64_t infinity = std::uint64_t{1024 + bias} << fraction_bits;
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+  const std::uint64_t last_kept = magnitude >> cut & 1;
+  const std::uint64_t rounded = (magnitude + (std::uint64_t{1} << (cut - 1)) - 1 + last_kept) >> cut;
+  const bool zero = magnitude == 0;
+  // `magnitude` must be normal too: a value just below the smallest normal number may round up to it, but not
+  // by this rule. Comparing the exponent before rounding covers that.
+  done = done & (zero | ((magnitude >> cut >= smallest) & (rounded < infinity)));
+  const std::uint64_t shifted = rounded - (std::uint64_t{1023 - bias} << fraction_bits);
+  return static_cast<std::uint16_t>((bits >> 63 << 15) | (zero ? 0 : shifted));
+}
+
+template <int fraction_bits, int bias>
+void store_run16(DType dtype, void* data, Index first, Index count, const double* values) {
+  constexpr Index block = 256;
+  for (Index i = 0; i < count; i += block) {
+    const Index n = std::min(block, count - i);
+    std::uint16_t encoded[block];
+    bool done = true;
+    for (Index j = 0; j < n; ++j) encoded[j] = encode_normal<fraction_bits, bias>(values[i + j], done);
+    if (done) {
+      std::memcpy(static_cast<std::byte*>(data) + (first + i) * 2, encoded, static_cast<std::size_t>(n) * 2);
+    } else {
+      for (Index j = 0; j < n; ++j) store(dtype, data, first + i + j, values[i + j]);
+    }
+  }
+}
+
+}  // namespace
+
+void store_run(DType dtype, void* data, Index first, Index count, const double* values) {
+  switch (dtype) {
+    case DType::bf16: store_run16<7, 127>(dtype, data, first, count, values); return;
+    case DType::f16: store_run16<10, 15>(dtype, data, first, count, values); return;
+    case DType::f32:
+      for (Index i = 0; i < count; ++i) put(data, first + i, static_cast<float>(values[i]));
+      return;
+    case DType::f64:
+      for (Index i = 0; i < count; ++i) put(data, first + i, values[i]);
+      return;
+  }
+}
+
 void load_run(DType dtype, const void* data, Index first, Index count, double* out) {
   load_run_as(dtype, data, first, count, out);
 }

@@ -49,6 +49,9 @@ double load(DType dtype, const void* data, Index index);
 // Stores x, rounded once, as element `index` of a packed array of `dtype`.
 void store(DType dtype, void* data, Index index, double x);
 
+// `count` values, each rounded once, as the elements from `first` on.
+void store_run(DType dtype, void* data, Index first, Index count, const double* values);
+
 // `count` elements starting at element `first`, decoded exactly; the loops behind every matrix product.
 void load_run(DType dtype, const void* data, Index first, Index count, double* out);
 void load_run(DType dtype, const void* data, Index first, Index count,
