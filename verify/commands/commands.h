@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands; verify/cli/commands.cpp lists them.
+#pragma once
+
+#include "verify/cli/command.h"
+
+namespace fljsd {
+
+Action setup_gen(CLI::App& app);
+Action setup_loss(CLI::App& app);
+
+}  // namespace fljsd
