@@ -3,7 +3,7 @@
 //
 //   roundoff.h   sums and dot products
 //   condition.h  what an error of the logits does to losses and gradients
-//   this file    all steps of an implementation, whose arithmetic is a value of type Arithmetic
+//   this file    all steps of an implementation, whose arithmetic is a value of type ArithmeticModel
 //
 // Each bound is derived in docs/error_analysis.md.
 #pragma once
@@ -20,7 +20,7 @@
 namespace fljsd {
 
 // The arithmetic of an implementation, step by step: what its contract allows it to round.
-struct Arithmetic {
+struct ArithmeticModel {
   DotArithmetic dot;         // of logits, and of the gradients' products
   double logit_storage = 0;  // unit roundoff of the format that logits are kept in
 
@@ -41,7 +41,7 @@ struct Arithmetic {
 };
 
 // The arithmetic of linear_jsd<double>: worst case throughout, nothing statistical.
-Arithmetic double_tier_arithmetic();
+ArithmeticModel double_tier_arithmetic();
 
 // Upper bounds on |computed − exact|. Infinite where the arithmetic may overflow; 0 for what is exact (tokens
 // that are ignored, rows past valid_vocab).
@@ -66,7 +66,7 @@ struct ErrorBound {
 // Memory besides inputs and `near`: below 512 MiB (and 24 bytes for each row of the weights and each
 // arithmetic).
 std::vector<ErrorBound> error_bounds(const Problem& problem, const Options& options, const Wanted& wanted,
-                                     const Result& near, std::span<const Arithmetic> arithmetics);
+                                     const Result& near, std::span<const ArithmeticModel> arithmetics);
 
 // A rigorous bound on |linear_jsd<double>(problem, options, wanted) − truth|.
 ErrorBound double_tier_bound(const Problem& problem, const Options& options, const Wanted& wanted,

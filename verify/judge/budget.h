@@ -19,9 +19,9 @@ namespace fljsd {
 // One row of the table.
 struct ClassContract {
   AccuracyClass accuracy_class;
-  const char* promise;    // one sentence
-  Arithmetic arithmetic;  // lambda still 0: filled in for the number of sums of the case
-  bool statistical;       // whether sums are held to the statistical bound
+  const char* promise;         // one sentence
+  ArithmeticModel arithmetic;  // lambda still 0: filled in for the number of sums of the case
+  bool statistical;            // whether sums are held to the statistical bound
 };
 std::span<const ClassContract> contracts();
 
