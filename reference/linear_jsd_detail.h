@@ -25,6 +25,11 @@ std::vector<Index> counted_tokens(const Problem& problem, const Options& options
 
 // Throws InvalidProblem unless every one of wanted.weight_grad_rows is a row of student_weight.
 void validate(const Problem& problem, const Wanted& wanted);
+// Throws InvalidProblem unless the token exists.
+void validate_token(const Problem& problem, Index token);
+
+// The vocabulary entry of each row of the weight gradient; empty when it was not asked for.
+std::vector<Index> weight_grad_rows(const Problem& problem, const Wanted& wanted);
 
 // How the float64 tier cuts its matrices. Sizes change the order of summation, hence the last bits of the
 // result, and nothing else.

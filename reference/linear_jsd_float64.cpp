@@ -17,7 +17,7 @@
 //   gamma_{hidden+2} · (Σ_h |input_h|·|weight_h| + |bias|) / temperature,  gamma_n = n·u / (1 − n·u),
 // unless a product of two float64 inputs underflows.
 #include <algorithm>
-#include <numeric>
+#include <limits>
 #include <span>
 
 #include "reference/divergence.h"
@@ -182,17 +182,10 @@ Result linear_jsd_blocked(const Problem& problem, const Options& options, const 
   Result result;
   result.counted = counted;
   result.token_loss.assign(static_cast<std::size_t>(problem.tokens()), 0);
-  std::vector<Index> grad_rows;
+  const std::vector<Index> grad_rows = weight_grad_rows(problem, wanted);
   if (wanted.student_input_grad) result.student_input_grad = Matrix::Zero(problem.tokens(), hidden);
-  if (wanted.student_weight_grad) {
-    if (wanted.weight_grad_rows) {
-      grad_rows = *wanted.weight_grad_rows;
-    } else {
-      grad_rows.resize(static_cast<std::size_t>(problem.vocab()));
-      std::iota(grad_rows.begin(), grad_rows.end(), Index{0});
-    }
+  if (wanted.student_weight_grad)
     result.student_weight_grad = Matrix::Zero(static_cast<Index>(grad_rows.size()), hidden);
-  }
   std::vector<Sum<double>> bias_grad(wanted.student_bias_grad ? static_cast<std::size_t>(valid) : 0);
 
   for (Index b = 0; b < ceil_div(counted, blocks.tokens); ++b) {
@@ -256,6 +249,7 @@ Result linear_jsd<double>(const Problem& problem, const Options& options, const 
 template <>
 LogitRows<double> logits<double>(const Problem& problem, const Options& options, Index token) {
   validate(problem, options);
+  detail::validate_token(problem, token);
   const Index valid = valid_vocab(problem, options);
   const Index tokens[] = {token};
   detail::Matrix x(1, valid), y(1, valid);
