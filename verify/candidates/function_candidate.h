@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// A candidate that is a C++ function.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "verify/candidates/candidate.h"
+
+namespace fljsd {
+
+class FunctionCandidate : public Candidate {
+ public:
+  using Function = std::function<Outcome(const Case&, const Request&)>;
+
+  FunctionCandidate(std::string name, std::string description, Declaration declaration, Function function)
+      : name_(std::move(name)),
+        description_(std::move(description)),
+        declaration_(declaration),
+        function_(std::move(function)) {}
+
+  std::string name() const override { return name_; }
+  std::string description() const override { return description_; }
+  Declaration declaration() override { return declaration_; }
+  Outcome compute(const Case& c, const Request& request) override { return function_(c, request); }
+
+ private:
+  std::string name_, description_;
+  Declaration declaration_;
+  Function function_;
+};
+
+// The gradients that a request stands for: those of the bias only where the case has one.
+inline Wanted wanted_for(const Case& c, const Request& request) {
+  return {request.grad, request.grad, request.grad && c.student_bias.has_value(), std::nullopt};
+}
+
+}  // namespace fljsd

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry of candidates. To add one, add it to makers().
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#include "reference/rounding.h"
+#include "verify/candidates/external.h"
+#include "verify/candidates/function_candidate.h"
+
+namespace fljsd {
+namespace {
+
+struct Maker {
+  CandidateEntry entry;
+  std::function<std::unique_ptr<Candidate>()> make;
+};
+
+Maker reference_maker() {
+  const CandidateEntry entry{"reference", "the float64 tier of the reference itself"};
+  return {
+      entry, [entry] {
+        return std::make_unique<FunctionCandidate>(
+            entry.name, entry.description, Declaration{AccuracyClass::float64, true, {}},
+            [](const Case& c, const Request& request) -> Outcome {
+              return Answer{linear_jsd<double>(c.problem(), c.options, wanted_for(c, request)), DType::f64};
+            });
+      }};
+}
+
+Maker rounding_maker(const RoundingModel& model) {
+  const CandidateEntry entry{model.name, model.description};
+  return {entry, [entry, &model] {
+            return std::make_unique<FunctionCandidate>(
+                entry.name, entry.description, Declaration{model.accuracy_class, true, {}},
+                [&model](const Case& c, const Request& request) -> Outcome {
+                  return Answer{run_pipeline(c.problem(), c.options, wanted_for(c, request), model.pipeline),
+                                DType::f64};
+                });
+          }};
+}
+
+const std::vector<Maker>& makers() {
+  static const std::vector<Maker> all = [] {
+    std::vector<Maker> entries{reference_maker()};
+    for (const RoundingModel& model : rounding_models()) entries.push_back(rounding_maker(model));
+    return entries;
+  }();
+  return all;
+}
+
+}  // namespace
+
+std::vector<CandidateEntry> list_candidates() {
+  std::vector<CandidateEntry> list;
+  for (const Maker& maker : makers()) list.push_back(maker.entry);
+  list.push_back({"exec:COMMAND", "any program that speaks the protocol of docs/verify_your_kernel.md"});
+  return list;
+}
+
+std::unique_ptr<Candidate> make_candidate(const std::string& specification) {
+  constexpr std::string_view exec = "exec:";
+  if (specification.starts_with(exec)) {
+    const std::string command = specification.substr(exec.size());
+    if (command.empty())
+      throw std::invalid_argument("candidate is 'exec:', but a command must follow the colon.");
+    return std::make_unique<ExternalCandidate>(command);
+  }
+  std::string names;
+  for (const Maker& maker : makers()) {
+    if (maker.entry.name == specification) return maker.make();
+    names += maker.entry.name + ", ";
+  }
+  throw std::invalid_argument("candidate is '" + specification + "', but it must be one of " + names +
+                              "or exec:COMMAND.");
+}
+
+const char* name(Failure::Kind kind) {
+  switch (kind) {
+    case Failure::Kind::error: return "error";
+    case Failure::Kind::crash: return "crash";
+    case Failure::Kind::time_out: return "time-out";
+    case Failure::Kind::garbage: return "garbage on stdout";
+    case Failure::Kind::bad_result: return "bad result";
+    case Failure::Kind::input_modified: return "input modified";
+    case Failure::Kind::hang_at_exit: return "hang at exit";
+  }
+  return "?";
+}
+
+}  // namespace fljsd
