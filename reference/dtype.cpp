@@ -73,30 +73,43 @@ double f16_to_double(std::uint16_t bits) {
 
 namespace {
 
-// The encoding of a value that round_to() has made representable: sign, biased exponent, fraction.
-std::uint16_t encode16(double x, Format format) {
-  const int fraction_bits = format.precision - 1;
-  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-  const std::uint16_t infinity = static_cast<std::uint16_t>(0x7fff >> fraction_bits << fraction_bits);
-  if (std::isnan(x)) return static_cast<std::uint16_t>(sign | infinity | (1 << (fraction_bits - 1)));
-  if (std::isinf(x)) return sign | infinity;
-  if (x == 0) return sign;
-  const int exponent = std::max(std::ilogb(x), format.min_exponent);
-  const int significand = static_cast<int>(std::ldexp(std::abs(x), fraction_bits - exponent));
-  // A normal significand carries the hidden bit, which adds one to the exponent field below it; a subnormal
-  // does not, so its field stays 0. One formula serves both.
-  return static_cast<std::uint16_t>(sign |
-                                    (((exponent - format.min_exponent) << fraction_bits) + significand));
+// The 16-bit encoding of x, rounded once to nearest, ties to even; the same as encoding round_to(x). No
+// branches, so that loops over it vectorise.
+template <int fraction_bits, int bias>
+std::uint16_t encode16(double x) {
+  constexpr int cut = 52 - fraction_bits;
+  constexpr std::uint64_t double_infinity = std::uint64_t{0x7ff} << 52;
+  constexpr std::uint64_t infinity = std::uint64_t{2 * bias + 1} << fraction_bits;
+  constexpr std::uint64_t quiet_nan = infinity | std::uint64_t{1} << (fraction_bits - 1);
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  const std::uint64_t sign = bits >> 63 << 15;
+  const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+
+  // Normal numbers: the two formats differ in the length of the fraction and in the exponent's bias. Adding
+  // half a unit of the last place kept, less one where that place is 0, makes cutting round to even; a carry
+  // runs into the exponent as it should.
+  const std::uint64_t half = (std::uint64_t{1} << (cut - 1)) - 1 + (magnitude >> cut & 1);
+  const std::uint64_t normal = ((magnitude + half) >> cut) - (std::uint64_t{1023 - bias} << fraction_bits);
+
+  // Subnormal numbers: next to 2^52 units of the format's smallest number, a double's last place is that
+  // unit, so the addition rounds and the sum's fraction is the encoding.
+  constexpr double unit = std::bit_cast<double>(std::uint64_t{1024 - bias - fraction_bits} << 52);
+  constexpr double smallest_normal = std::bit_cast<double>(std::uint64_t{1024 - bias} << 52);
+  const double absolute = std::bit_cast<double>(magnitude);
+  const std::uint64_t subnormal = std::bit_cast<std::uint64_t>(absolute + 0x1p52 * unit) & 0xffff;
+
+  const std::uint64_t finite = absolute < smallest_normal ? subnormal : std::min(normal, infinity);
+  return static_cast<std::uint16_t>(sign | (magnitude > double_infinity ? quiet_nan : finite));
 }
 
 }  // namespace
 
 std::uint16_t bf16_from_double(double x) {
-  return encode16(round_to(DType::bf16, x), format_of(DType::bf16));
+  return encode16<7, 127>(x);
 }
 
 std::uint16_t f16_from_double(double x) {
-  return encode16(round_to(DType::f16, x), format_of(DType::f16));
+  return encode16<10, 15>(x);
 }
 
 namespace {
@@ -139,52 +152,14 @@ void load_run_as(DType dtype, const void* data, Index first, Index count, Out* o
 
 }  // namespace
 
-namespace {
-
-// The 16-bit encoding of x when it is zero or neither underflows nor overflows there; else `done` is cleared.
-// A double and the format differ in the length of the fraction and in the exponent bias, so cutting the
-// fraction (to nearest, ties to even: adding half a unit, less one where the last kept bit is 0, carries into
-// the exponent as it should) and moving the bias is the whole conversion. No branches: the loop over it
-// vectorises.
-template <int fraction_bits, int bias>
-std::uint16_t encode_normal(double x, bool& done) {
-  constexpr int cut = 52 - fraction_bits;
-  constexpr std::uint64_t smallest = std::uint64_t{1024 - bias} << fraction_bits;
-  constexpr std::uint64_t infinity = std::uint64_t{1024 + bias} << fraction_bits;
-  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
-  const std::uint64_t last_kept = magnitude >> cut & 1;
-  const std::uint64_t rounded = (magnitude + (std::uint64_t{1} << (cut - 1)) - 1 + last_kept) >> cut;
-  const bool zero = magnitude == 0;
-  // `magnitude` must be normal too: a value just below the smallest normal number may round up to it, but not
-  // by this rule. Comparing the exponent before rounding covers that.
-  done = done & (zero | ((magnitude >> cut >= smallest) & (rounded < infinity)));
-  const std::uint64_t shifted = rounded - (std::uint64_t{1023 - bias} << fraction_bits);
-  return static_cast<std::uint16_t>((bits >> 63 << 15) | (zero ? 0 : shifted));
-}
-
-template <int fraction_bits, int bias>
-void store_run16(DType dtype, void* data, Index first, Index count, const double* values) {
-  constexpr Index block = 256;
-  for (Index i = 0; i < count; i += block) {
-    const Index n = std::min(block, count - i);
-    std::uint16_t encoded[block];
-    bool done = true;
-    for (Index j = 0; j < n; ++j) encoded[j] = encode_normal<fraction_bits, bias>(values[i + j], done);
-    if (done) {
-      std::memcpy(static_cast<std::byte*>(data) + (first + i) * 2, encoded, static_cast<std::size_t>(n) * 2);
-    } else {
-      for (Index j = 0; j < n; ++j) store(dtype, data, first + i + j, values[i + j]);
-    }
-  }
-}
-
-}  // namespace
-
 void store_run(DType dtype, void* data, Index first, Index count, const double* values) {
   switch (dtype) {
-    case DType::bf16: store_run16<7, 127>(dtype, data, first, count, values); return;
-    case DType::f16: store_run16<10, 15>(dtype, data, first, count, values); return;
+    case DType::bf16:
+      for (Index i = 0; i < count; ++i) put(data, first + i, encode16<7, 127>(values[i]));
+      return;
+    case DType::f16:
+      for (Index i = 0; i < count; ++i) put(data, first + i, encode16<10, 15>(values[i]));
+      return;
     case DType::f32:
       for (Index i = 0; i < count; ++i) put(data, first + i, static_cast<float>(values[i]));
       return;
@@ -203,7 +178,7 @@ void load_run(DType dtype, const void* data, Index first, Index count, float* ou
 }
 
 double load(DType dtype, const void* data, Index index) {
-  double value;
+  double value = 0;
   load_run(dtype, data, index, 1, &value);
   return value;
 }
