@@ -15,7 +15,8 @@
 namespace fljsd {
 
 // lo <= true value <= hi. NaN for a value that does not exist (see linear_jsd.h) and ±inf where the true
-// value is infinite are exact: lo and hi are both that value.
+// value is infinite are exact: lo and hi are both that value. An arithmetic that said nothing gives
+// [−inf, inf].
 struct Enclosure {
   double lo = 0, hi = 0;  // rounded outward to double
   std::string lo_text,
@@ -25,13 +26,20 @@ struct Enclosure {
   bool contains(double value) const { return lo <= value && value <= hi; }
 };
 
+// What an interval of 40, 80 or 160 digits says. It settles a value when both ends round to the same double
+// (to nearest, ties to even), because rounding is monotonic.
+template <unsigned Digits>
+Enclosure enclose(const Interval<Digits>& interval);
+
 struct CertifiedResult {
   std::optional<Enclosure> loss;  // absent for Reduction::none
   Index counted = 0;
   std::vector<Enclosure> token_loss;  // [tokens]; [0, 0] for an ignored token
   // Row-major as in BasicResult; empty unless asked for.
   std::vector<Enclosure> student_input_grad, student_weight_grad, student_bias_grad;
-  unsigned digits = 0;  // decimal digits of the interval arithmetic that settled the last value, or the cap
+  // Decimal digits of the interval arithmetic that settled the last value, or the cap of 160; 0 when every
+  // value was known without it (p = q, ignored tokens).
+  unsigned digits = 0;
 };
 
 // Certified losses and gradients; throws InvalidProblem as validate() does. Rows whose logits differ by one
@@ -39,7 +47,8 @@ struct CertifiedResult {
 // operations: meant for small cases.
 CertifiedResult certify(const Problem& problem, const Options& options, const Wanted& wanted = {});
 
-// The certified losses of some tokens only, in the order given: how a large problem is spot-checked.
+// The certified losses of some tokens only, in the order given: how a large problem is spot-checked. Throws
+// InvalidProblem as validate() does, and for a token that does not exist.
 std::vector<Enclosure> certify_token_losses(const Problem& problem, const Options& options,
                                             const std::vector<Index>& tokens);
 
