@@ -59,16 +59,30 @@ double round_to(DType dtype, double x) {
   return std::copysign(rounded, x);
 }
 
-float bf16_to_float(std::uint16_t bits) {
+namespace {
+
+// Local to this file: a public function in position-independent code may be replaced when a program is
+// loaded, so compilers neither inline it into the loops below nor vectorise them.
+float decode_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16);
 }
 
+float decode_f16(std::uint16_t bits) {
+  return static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(bits));
+}
+
+}  // namespace
+
+float bf16_to_float(std::uint16_t bits) {
+  return decode_bf16(bits);
+}
+
 double bf16_to_double(std::uint16_t bits) {
-  return bf16_to_float(bits);
+  return decode_bf16(bits);
 }
 
 double f16_to_double(std::uint16_t bits) {
-  return static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(bits));
+  return decode_f16(bits);
 }
 
 namespace {
@@ -133,12 +147,12 @@ void load_run_as(DType dtype, const void* data, Index first, Index count, Out* o
   switch (dtype) {
     case DType::bf16:
       for (Index i = 0; i < count; ++i) {
-        out[i] = static_cast<Out>(bf16_to_float(element<std::uint16_t>(data, first + i)));
+        out[i] = static_cast<Out>(decode_bf16(element<std::uint16_t>(data, first + i)));
       }
       return;
     case DType::f16:
       for (Index i = 0; i < count; ++i) {
-        out[i] = static_cast<Out>(f16_to_double(element<std::uint16_t>(data, first + i)));
+        out[i] = static_cast<Out>(decode_f16(element<std::uint16_t>(data, first + i)));
       }
       return;
     case DType::f32:
