@@ -25,6 +25,13 @@ namespace fljsd {
 enum class Storage { float64, fp32, bf16, input };
 const char* name(Storage storage);
 
+// The format that `storage` means where `input` is the format of the model's tensors.
+DType dtype_of(Storage storage, DType input);
+
+// The format of what two tensors give together: theirs if they agree, else the wider one, f32 for bf16 with
+// f16.
+DType common_dtype(DType a, DType b);
+
 enum class Arithmetic { float64, fp32 };
 const char* name(Arithmetic arithmetic);
 
@@ -108,7 +115,8 @@ const char* name(Step step);
 // `pipeline` with the switches of one step set as in `target`.
 Pipeline with_step(Pipeline pipeline, const Pipeline& target, Step step);
 
-// A short description of what one step of the pipeline does, for tables: "fp32 sums, stored as the input".
+// A short description of what one step of the pipeline does, for tables: "logits summed in fp32, stored in
+// the input's format".
 std::string describe(const Pipeline& pipeline, Step step);
 
 // From float64 to `target`, one step at a time: element i has the first i + 1 of all_steps() set as in
