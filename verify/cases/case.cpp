@@ -4,15 +4,12 @@
 #include <stdexcept>
 
 namespace fljsd {
-namespace {
 
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
-
-}  // namespace
 
 Index Tensor::elements() const {
   Index product = 1;

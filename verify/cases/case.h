@@ -13,6 +13,9 @@
 
 namespace fljsd {
 
+// "[2, 3]", as sentences show a shape.
+std::string shape_text(const std::vector<Index>& shape);
+
 // An immutable tensor in row-major order. `data` owns the bytes or keeps the mapped file that holds them
 // alive; copying a Tensor shares them.
 struct Tensor {
