@@ -58,7 +58,7 @@ const char* name(Step step) {
 }
 
 std::span<const Step> all_steps() {
-  static constexpr Step steps[] = {Step::logits,  Step::log_softmax,  Step::arithmetic, Step::formula,
+  static constexpr Step steps[] = {Step::logits,  Step::formula,      Step::log_softmax, Step::arithmetic,
                                    Step::dlogits, Step::accumulation, Step::result};
   return steps;
 }
@@ -138,11 +138,13 @@ std::string computed_and_stored(Storage storage) {
 std::string describe(const Pipeline& pipeline, Step step) {
   switch (step) {
     case Step::logits: return "logits summed in " + computed_and_stored(pipeline.logits);
+    case Step::formula: return std::string(name(pipeline.formula)) + " formula";
     case Step::log_softmax:
       if (pipeline.formula == Formula::one_pass) return "none: normalised by the one-pass sums";
       return "log-softmax in " + computed_and_stored(pipeline.log_softmax);
-    case Step::arithmetic: return std::string("row formulas in ") + name(pipeline.arithmetic);
-    case Step::formula: return std::string(name(pipeline.formula)) + " formula";
+    case Step::arithmetic:
+      return std::string(name(pipeline.formula)) + " formula in " +
+             name(pipeline.formula == Formula::one_pass ? Arithmetic::fp32 : pipeline.arithmetic);
     case Step::dlogits: return "gradient of the logits stored in " + stored(pipeline.dlogits);
     case Step::accumulation:
       return std::string("gradients summed in ") + name(pipeline.accumulation) +

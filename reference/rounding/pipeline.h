@@ -107,8 +107,11 @@ struct Pipeline {
   bool operator==(const Pipeline&) const = default;
 };
 
-// The switches in groups: the steps of an attribution, in the order in which they are taken.
-enum class Step { logits, log_softmax, arithmetic, formula, dlogits, accumulation, result };
+// The switches in groups: the steps of an attribution, in the order in which they are taken. The formula is
+// exchanged while everything after the logits is still float64, where all formulas agree (but for one_pass,
+// whose sums are fp32). That by itself costs nothing; it makes every later step show what its rounding costs
+// in the formula that the pipeline uses.
+enum class Step { logits, formula, log_softmax, arithmetic, dlogits, accumulation, result };
 std::span<const Step> all_steps();
 const char* name(Step step);
 
