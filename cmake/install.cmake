@@ -9,8 +9,16 @@ if(TARGET fljsd_cli)
 install(TARGETS fljsd_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+if(TARGET fljsd_cuda)
+  install(TARGETS fljsd_cuda EXPORT fljsdCudaTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES cuda/fljsd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fljsd/cuda)
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fljsd)
 install(EXPORT fljsdTargets NAMESPACE fljsd:: DESTINATION ${package_dir})
+if(TARGET fljsd_cuda)
+  install(EXPORT fljsdCudaTargets NAMESPACE fljsd:: DESTINATION ${package_dir})
+endif()
 configure_package_config_file(cmake/fljsdConfig.cmake.in ${PROJECT_BINARY_DIR}/fljsdConfig.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/fljsdConfigVersion.cmake COMPATIBILITY SameMinorVersion)

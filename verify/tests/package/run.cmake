@@ -15,4 +15,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G Ninja -DCMAKE_BUILD_TYPE=R
     -DCMAKE_PREFIX_PATH=${WORK}/prefix)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer)
+if(EXISTS ${WORK}/build/cuda_consumer)
+  run(${WORK}/build/cuda_consumer)
+endif()
 run(${WORK}/prefix/bin/fljsd --version)

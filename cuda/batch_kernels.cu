@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/batch_kernels.h"
+
+#include <algorithm>
+
+#include "cuda/device_math.cuh"
+#include "cuda/failure.h"
+
+namespace fljsd::cuda {
+namespace {
+
+constexpr int threads = 256;
+
+__device__ bool is_ignored(const Ignored& ignored, Index token) {
+  return ignored.labels != nullptr && ignored.labels[token] == ignored.ignore_index;
+}
+
+// Grid-stride index and step.
+__device__ Index grid_index() {
+  return static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ Index grid_step() {
+  return static_cast<Index>(gridDim.x) * blockDim.x;
+}
+
+unsigned blocks_for(Index work) {
+  return static_cast<unsigned>(std::clamp<Index>(ceil_div(work, threads), 1, 4096));
+}
+
+// Sum over one block of 1024 threads, the same in every thread; fixed order.
+__device__ double block_sum(double value) {
+  __shared__ double warp_value[32];
+  __syncthreads();
+  value = warp_sum(value);
+  if (threadIdx.x % 32 == 0) warp_value[threadIdx.x / 32] = value;
+  __syncthreads();
+  return warp_sum(warp_value[threadIdx.x % 32]);
+}
+
+__global__ void __launch_bounds__(1024)
+    count(Ignored ignored, Index tokens, double host_factor, DeviceScalars* out) {
+  double counted = 0;
+  for (Index t = threadIdx.x; t < tokens; t += 1024) counted += is_ignored(ignored, t) ? 0 : 1;
+  counted = block_sum(counted);
+  if (threadIdx.x == 0) *out = {static_cast<float>(host_factor / fmax(counted, 1.0)), 0.0f, 1.0f};
+}
+
+__global__ void __launch_bounds__(1024)
+    reduce(const float* token_loss, Ignored ignored, Index tokens, bool batchmean, float* loss) {
+  double counted = 0, sum = 0;
+  for (Index t = threadIdx.x; t < tokens; t += 1024) {
+    if (is_ignored(ignored, t)) continue;
+    counted += 1;
+    sum += static_cast<double>(token_loss[t]);
+  }
+  sum = block_sum(sum);
+  counted = block_sum(counted);
+  if (threadIdx.x == 0) *loss = static_cast<float>(batchmean ? sum / fmax(counted, 1.0) : sum);
+}
+
+__global__ void to_float(const void* data, fljsd_dtype dtype, Index count, float* out) {
+  for (Index i = grid_index(); i < count; i += grid_step()) out[i] = load_element(data, dtype, i);
+}
+
+// Moves bits, not numbers: NaN payloads stay.
+template <class Bits>
+__global__ void masked_copy(const Bits* data, Index rows, Index columns, Index ld, Ignored ignored,
+                            Bits* out) {
+  for (Index r = blockIdx.x; r < rows; r += gridDim.x) {
+    const bool skip = is_ignored(ignored, r);
+    for (Index c = threadIdx.x; c < columns; c += threads)
+      out[r * columns + c] = skip ? Bits{0} : data[r * ld + c];
+  }
+}
+
+__global__ void round_matrix(const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
+                             Index ld, bool vectors) {
+  if (vectors) {  // four at a time: everything is aligned and columns is a multiple of four
+    const Index per_row = columns / 4;
+    for (Index i = grid_index(); i < rows * per_row; i += grid_step()) {
+      const Index r = i / per_row, c = 4 * (i % per_row);
+      const float4 v = load4(sum + r * columns + c);
+      const float g[4] = {v.x, v.y, v.z, v.w};
+      store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, c, g);
+    }
+    return;
+  }
+  for (Index i = grid_index(); i < rows * columns; i += grid_step()) {
+    store_element(out, dtype, i / columns * ld + i % columns, sum[i]);
+  }
+}
+
+constexpr Index rows_of_partial = 64;
+
+// One thread a column, one block row a piece of 64 tokens.
+__global__ void column_partials(Dlogits dlogits, Index rows, Index columns, float* partial) {
+  const Index begin = blockIdx.y * rows_of_partial, end = min(begin + rows_of_partial, rows);
+  for (Index c = grid_index(); c < columns; c += grid_step()) {
+    float sum = 0;
+    for (Index r = begin; r < end; ++r) sum += load_element(dlogits.data, dlogits.dtype, r * dlogits.ld + c);
+    partial[blockIdx.y * columns + c] = sum;
+  }
+}
+__global__ void column_totals(const float* partial, Index partials, Index columns, bool accumulate,
+                              float* column_sum) {
+  for (Index c = grid_index(); c < columns; c += grid_step()) {
+    float sum = accumulate ? column_sum[c] : 0;
+    for (Index p = 0; p < partials; ++p) sum += partial[p * columns + c];
+    column_sum[c] = sum;
+  }
+}
+
+__global__ void bias_gradient(const float* column_sum, Index columns, Index all_columns, float alpha,
+                              const DeviceScalars* scalars, float* out) {
+  const float factor = scalars != nullptr ? scalars->alpha : alpha;
+  for (Index c = grid_index(); c < all_columns; c += grid_step())
+    out[c] = c < columns ? column_sum[c] * factor : 0;
+}
+
+__global__ void fill(float* out, Index count, float value) {
+  for (Index i = grid_index(); i < count; i += grid_step()) out[i] = value;
+}
+
+template <class... Parameters, class... Values>
+void launch(const char* doing, void (*kernel)(Parameters...), dim3 grid, int block, cudaStream_t stream,
+            Values... values) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(block));
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(values)...), doing);
+}
+
+}  // namespace
+
+void launch_count(cudaStream_t stream, Ignored ignored, Index tokens, double host_factor,
+                  DeviceScalars* scalars) {
+  launch("counting tokens", count, dim3(1), 1024, stream, ignored, tokens, host_factor, scalars);
+}
+
+void launch_reduce(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens,
+                   bool batchmean, float* loss) {
+  launch("reducing the loss", reduce, dim3(1), 1024, stream, token_loss, ignored, tokens, batchmean, loss);
+}
+
+void launch_to_float(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index count, float* out) {
+  launch("converting a bias", to_float, dim3(blocks_for(count)), threads, stream, data, dtype, count, out);
+}
+
+void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index rows, Index columns,
+                        Index ld, Ignored ignored, void* out) {
+  const dim3 grid(static_cast<unsigned>(std::min<Index>(rows, 65536)));
+  if (size_of(dtype) == 2) {
+    launch("copying the inputs", masked_copy<std::uint16_t>, grid, threads, stream,
+           static_cast<const std::uint16_t*>(data), rows, columns, ld, ignored,
+           static_cast<std::uint16_t*>(out));
+  } else {
+    launch("copying the inputs", masked_copy<std::uint32_t>, grid, threads, stream,
+           static_cast<const std::uint32_t*>(data), rows, columns, ld, ignored,
+           static_cast<std::uint32_t*>(out));
+  }
+}
+
+void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
+                  fljsd_dtype dtype, Index ld) {
+  const bool vectors = columns % 4 == 0 && ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
+  launch("rounding a gradient", round_matrix, dim3(blocks_for(rows * columns / (vectors ? 4 : 1))), threads,
+         stream, sum, rows, columns, out, dtype, ld, vectors);
+}
+
+Index column_sum_partials(Index rows) {
+  return ceil_div(rows, rows_of_partial);
+}
+
+void launch_column_sum(cudaStream_t stream, const Dlogits& dlogits, Index rows, Index columns,
+                       bool accumulate, float* partial, float* column_sum) {
+  const Index partials = column_sum_partials(rows);
+  if (partials > 65535)
+    fail(FLJSD_UNSUPPORTED, "A chunk has ", rows, " tokens, but the bias gradient allows 4194240.");
+  const unsigned blocks = blocks_for(columns);
+  launch("summing the bias gradient", column_partials, dim3(blocks, static_cast<unsigned>(partials)), threads,
+         stream, dlogits, rows, columns, partial);
+  launch("summing the bias gradient", column_totals, dim3(blocks), threads, stream, partial, partials,
+         columns, accumulate, column_sum);
+}
+
+void launch_bias_gradient(cudaStream_t stream, const float* column_sum, Index columns, Index all_columns,
+                          float alpha, const DeviceScalars* scalars, float* out) {
+  launch("writing the bias gradient", bias_gradient, dim3(blocks_for(all_columns)), threads, stream,
+         column_sum, columns, all_columns, alpha, scalars, out);
+}
+
+void launch_fill(cudaStream_t stream, float* out, Index count, float value) {
+  launch("filling an output", fill, dim3(blocks_for(count)), threads, stream, out, count, value);
+}
+
+}  // namespace fljsd::cuda

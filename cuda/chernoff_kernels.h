@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// One-pass statistics of tiles of logits, and the second sweep that turns row constants into dlogits.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/mixture.h"
+#include "cuda/row_kernels.h"
+#include "cuda/settings.h"
+
+namespace fljsd::cuda {
+
+struct RowConstants;  // row_divergence.cuh, 32 bytes a token
+constexpr Index row_constants_bytes = 32;
+
+// Which frequencies k·h, k = 0..last, the statistics hold.
+enum class Basis {
+  twelve,     // k <= 12, 25 moments: the loss
+  seventeen,  // k <= 17, 35 moments: gradients, whose constant kappa can be small
+};
+constexpr int last_frequency(Basis basis) {
+  return basis == Basis::twelve ? 12 : 17;
+}
+
+// Weights by which the sums become D and kappa (reference/chernoff/quadrature.h).
+struct OnePassWeights {
+  float phase_step = 0;  // θ = phase_step · (difference of logits in half log2 units); h = 2π/period nats
+  double beta = 0.5;
+  double divergence[18] = {};
+  double student_real[18] = {};
+  double student_imaginary[18] = {};
+};
+
+// A tile of raw fp32 logits [rows, ld], ld a multiple of 4, of which `columns` exist. Biases start at the
+// tile's first column.
+struct LogitTile {
+  const float* student = nullptr;
+  const float* teacher = nullptr;
+  Index ld = 0;
+  Index rows = 0;
+  Index columns = 0;
+  const float* student_bias = nullptr;
+  const float* teacher_bias = nullptr;
+  Ignored ignored;
+};
+
+// State of one token: `slices` records, each the sums of one slice of every tile. Starts at the tile's first
+// token.
+struct OnePassState {
+  float* data = nullptr;
+  Index slices = 1;
+};
+Index state_floats(Divergence kind, Basis basis);  // of one record
+
+// Adds a tile to the states of its tokens; `first`: they hold nothing yet.
+void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
+                       float phase_step, const LogitTile& tile, const OnePassState& state, bool first);
+
+// token_loss [rows] from finished states, and row constants for launch_tile_dlogits unless null.
+void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
+                   const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,
+                   float* token_loss, RowConstants* constants);
+
+// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too.
+void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
+                         const RowConstants* constants, const Dlogits& dlogits);
+
+}  // namespace fljsd::cuda

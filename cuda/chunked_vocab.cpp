@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stage `chunked-vocab`. Promise: losses without logits in memory, on any GPU; gradients by a second sweep.
+//
+//   first sweep:   for each block of tokens, for each tile of the vocabulary: X, Y tiles by cuBLASLt, folded
+//   into one-pass
+//                  statistics (chernoff_kernels.cu); then D and the row constants of every token
+//   second sweep:  for each tile of the vocabulary, all tokens: X, Y tiles again, dlogits from the row
+//   constants, then
+//                  student_input_grad += dlogits · weight tile      (fp32, rounded once at the end)
+//                  student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
+//                  once)
+//
+// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping
+// the logits is two of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V
+// written to and read from the L2 cache, for which a tile is sized (55 % of it: 4096 columns of 1024 tokens
+// or 2048 of 2048 on an H200). Memory forward: the tile (33 MB), cuBLASLt's workspace (32 MB) and 256 bytes a
+// token. Backward: 10 bytes per token and tile column, 4·T·H for the sum of the input gradient.
+//
+// Error budget: chernoff_kernels.cu for D (K = 12: 2.1e-6 + 1.5e-6, absolute). With gradients K = 17. dlogits
+// inherit (1−beta)·q times the error of kappa (about 1e-6), and the budget of row_kernels.cu otherwise.
+#include <algorithm>
+#include <numbers>
+#include <optional>
+#include <stdexcept>
+
+#include "cuda/batch.h"
+#include "cuda/chernoff_kernels.h"
+#include "cuda/failure.h"
+#include "cuda/gemm.h"
+#include "cuda/stage.h"
+#include "reference/chernoff/quadrature.h"
+
+namespace fljsd::cuda {
+namespace {
+
+// The period, in nats, at which minimax weights for these frequencies are best at beta = 1/2.
+double period(Basis basis) {
+  return basis == Basis::twelve ? 32 : 36;
+}
+
+// Minimax weights; where beta is so extreme that they cannot be fitted, the trapezoid rule made exact at p = q.
+OnePassWeights make_weights(double beta, Basis basis) {
+  const int last = last_frequency(basis);
+  Quadrature rule;
+  try {
+    rule = make_quadrature(WeightKind::minimax, beta, last, period(basis));
+  } catch (const std::runtime_error&) {
+    rule = make_quadrature(WeightKind::exact_at_equality, beta, last, period(basis));
+  }
+  OnePassWeights weights;
+  // a half log2 unit is 2·ln 2 nats
+  weights.phase_step = static_cast<float>(2 * std::numbers::pi / rule.period * 2 * std::numbers::ln2);
+  weights.beta = beta;
+  for (int k = 0; k <= last; ++k) {
+    const auto i = static_cast<std::size_t>(k);
+    weights.divergence[i] = rule.divergence[i];
+    weights.student_real[i] = rule.student_kl[i].real();
+    weights.student_imaginary[i] = rule.student_kl[i].imag();
+  }
+  return weights;
+}
+
+// A range cut into equal pieces, the last of which may be shorter.
+struct Pieces {
+  Index total = 0;
+  Index size = 1;
+
+  Index count() const { return ceil_div(total, size); }
+  Index tail() const { return total - (count() - 1) * size; }  // of the last piece
+  Index start(Index i) const { return i * size; }
+  Index length(Index i) const { return i + 1 == count() ? tail() : size; }
+};
+
+// About `size` each, all about equal, a multiple of `unit` unless there is only one.
+Pieces cut(Index total, Index size, Index unit) {
+  if (size >= total) return {total, total};
+  const Index even = round_up(ceil_div(total, ceil_div(total, size)), unit);
+  return {total, std::min(total, std::max(unit, std::min(even, round_up(size, unit))))};
+}
+
+class ChunkedVocab final : public Stage {
+ public:
+  explicit ChunkedVocab(const Settings& settings)
+      : settings_(settings),
+        kind_(divergence_kind(settings.beta)),
+        mixture_(make_mixture(settings.beta, settings.temperature)),
+        lt_(std::make_shared<LtHandle>()),
+        alpha_(static_cast<float>(gradient_alpha(settings))) {
+    const Settings& s = settings_;
+    if (s.tokens == 0) return;
+    if (kind_ == Divergence::mixture) {
+      weights_[FLJSD_FORWARD] = make_weights(s.beta, basis(FLJSD_FORWARD));
+      if (s.any_grad())
+        weights_[FLJSD_FORWARD_BACKWARD] = make_weights(s.beta, basis(FLJSD_FORWARD_BACKWARD));
+    }
+    choose_tiles();
+    fit_budget();
+    for (const Index rows : {token_blocks_.size, token_blocks_.tail()}) {
+      for (const Index columns : {tiles_.size, tiles_.tail()}) sweep_.push_back(make_logits(rows, columns));
+    }
+    if (!s.any_grad()) return;
+    for (const Index columns : {gradient_tiles_.size, gradient_tiles_.tail()}) {
+      gradient_sweep_.push_back(make_gradient(columns));
+    }
+  }
+
+  Index workspace_bytes(fljsd_pass pass) const override {
+    if (settings_.tokens == 0) return 0;
+    Workspace measure(nullptr);
+    lay_out(pass, measure, nullptr);
+    return measure.used();
+  }
+
+  void run(fljsd_pass pass, const Call& call) const override {
+    Workspace workspace(call.workspace);
+    const Arrays a = lay_out(pass, workspace, &call);
+    sweep(pass, call, a);
+    if (pass == FLJSD_FORWARD_BACKWARD) sweep_gradient(call, a);
+    finish_losses(settings_, call, a.batch.token_loss);
+  }
+
+  void tune(fljsd_pass pass, const Call& call) override {
+    run(pass, call);
+    Workspace workspace(call.workspace);
+    const Arrays a = lay_out(pass, workspace, &call);
+    if (pass == FLJSD_FORWARD_BACKWARD) {
+      GradientProducts& p = gradient_sweep_[0];
+      const Factors f = factors(a);
+      if (p.input_grad) p.input_grad->tune(call.stream, input_grad_operands(call, a, f, 0));
+      if (p.weight_grad) p.weight_grad->tune(call.stream, weight_grad_operands(call, a, f, 0));
+      p.logits.student.tune(call.stream, student_operands(call, a, 0, 0));
+      p.logits.teacher.tune(call.stream, teacher_operands(call, a, 0, 0));
+    }
+    sweep_[0].student.tune(call.stream, student_operands(call, a, 0, 0));
+    sweep_[0].teacher.tune(call.stream, teacher_operands(call, a, 0, 0));
+  }
+
+  std::string describe() const override {
+    if (settings_.tokens == 0) return "";
+    std::string text = "first sweep: tiles of " + std::to_string(token_blocks_.size) + " tokens x " +
+                       std::to_string(tiles_.size) + " vocabulary entries, " + std::to_string(slices()) +
+                       " slices a row\n";
+    for (const LogitProducts& p : sweep_)
+      text += "  " + p.student.describe() + "\n  " + p.teacher.describe() + "\n";
+    if (gradient_sweep_.empty()) return text;
+    text += "second sweep: tiles of " + std::to_string(gradient_tiles_.size) + " vocabulary entries\n";
+    for (const GradientProducts& p : gradient_sweep_) {
+      text += "  " + p.logits.student.describe() + "\n  " + p.logits.teacher.describe() + "\n";
+      if (p.input_grad) text += "  " + p.input_grad->describe() + "\n";
+      if (p.weight_grad) text += "  " + p.weight_grad->describe() + "\n";
+    }
+    return text;
+  }
+
+ private:
+  struct LogitProducts {
+    Gemm student, teacher;
+  };
+  struct GradientProducts {
+    LogitProducts logits;
+    std::optional<Gemm> input_grad, weight_grad;
+  };
+  struct Arrays {
+    BatchArrays batch;
+    void* gemm_workspace = nullptr;
+    float* student_logits = nullptr;  // a tile of either sweep
+    float* teacher_logits = nullptr;
+    float* state = nullptr;             // [tokens, slices, state_floats]
+    RowConstants* constants = nullptr;  // [tokens]
+    Dlogits dlogits;                    // [tokens, tile]
+    float* input_grad_sum = nullptr;    // [tokens, hidden], unless the result is fp32 or there is one tile
+    float* column_sum = nullptr;        // [valid_vocab]
+    float* column_sum_partial = nullptr;
+  };
+  struct Factors {
+    const float *alpha, *zero, *one;
+  };
+
+  Basis basis(fljsd_pass pass) const { return pass == FLJSD_FORWARD ? Basis::twelve : Basis::seventeen; }
+  static Index tile_ld(Index columns) { return round_up(columns, 64); }
+
+  // Slices of a row: enough that a block of tokens gives every multiprocessor 16 warps.
+  Index slices() const {
+    const Index warps = Index{16} * settings_.device.multiprocessors;
+    return std::clamp<Index>(warps / token_blocks_.size, 1, std::clamp<Index>(tiles_.size / 512, 1, 16));
+  }
+
+  bool sums_input_grad() const {
+    return settings_.input_grad && settings_.gradient_dtype != FLJSD_F32 && gradient_tiles_.count() > 1;
+  }
+
+  void choose_tiles() {
+    const Settings& s = settings_;
+    const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
+    token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
+    const Index entries = s.device.l2_bytes * 55 / 100 / 8;  // pairs of fp32 logits
+    const Index columns = std::max<Index>(256, entries / token_blocks_.size / 256 * 256);
+    tiles_ = s.chunk_vocab > 0 ? Pieces{s.valid_vocab, std::min(s.chunk_vocab, s.valid_vocab)}
+                               : cut(s.valid_vocab, columns, 256);
+    // 10 bytes an entry; the sum of the input gradient is read and written once a tile.
+    const Index gradient_columns = std::max<Index>(256, (Index{400} << 20) / 10 / s.tokens / 256 * 256);
+    gradient_tiles_ = s.gradient_chunk_vocab > 0
+                          ? Pieces{s.valid_vocab, std::min(s.gradient_chunk_vocab, s.valid_vocab)}
+                          : cut(s.valid_vocab, std::min<Index>(gradient_columns, 16384), 256);
+  }
+
+  // Halves the tiles that nobody asked for until the budget is met.
+  void fit_budget() {
+    const Settings& s = settings_;
+    if (s.memory_budget == 0) return;
+    const auto shrink = [&](fljsd_pass pass, Pieces& pieces, bool fixed) {
+      while (workspace_bytes(pass) > s.memory_budget) {
+        if (fixed || pieces.size <= 64) return false;
+        pieces = cut(pieces.total, std::max<Index>(64, pieces.size / 2), 64);
+      }
+      return true;
+    };
+    bool fits = shrink(FLJSD_FORWARD, tiles_, s.chunk_vocab > 0);
+    if (fits && s.any_grad())
+      fits = shrink(FLJSD_FORWARD_BACKWARD, gradient_tiles_, s.gradient_chunk_vocab > 0);
+    if (fits) return;
+    const fljsd_pass pass = s.any_grad() ? FLJSD_FORWARD_BACKWARD : FLJSD_FORWARD;
+    fail(FLJSD_WORKSPACE_TOO_SMALL, "memory_budget is ", s.memory_budget,
+         " bytes, but with its smallest tiles stage chunked-vocab needs ", workspace_bytes(pass), ".");
+  }
+
+  LogitProducts make_logits(Index rows, Index columns) const {
+    const auto product = [&](const char* what, const Model& model) {
+      return Gemm(lt_, {.what = what,
+                        .m = rows,
+                        .n = columns,
+                        .k = model.hidden,
+                        .transpose_b = true,
+                        .lda = model.input_ld,
+                        .ldb = model.weight_ld,
+                        .ldc = tile_ld(columns),
+                        .in = model.dtype,
+                        .out = FLJSD_F32});
+    };
+    return {product("student logits", settings_.student), product("teacher logits", settings_.teacher)};
+  }
+
+  GradientProducts make_gradient(Index columns) const {
+    const Settings& s = settings_;
+    const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
+    GradientProducts p{make_logits(s.tokens, columns), std::nullopt, std::nullopt};
+    if (s.input_grad) {
+      p.input_grad.emplace(lt_, GemmSpec{.what = "student input gradient",
+                                         .m = s.tokens,
+                                         .n = s.student.hidden,
+                                         .k = columns,
+                                         .lda = tile_ld(columns),
+                                         .ldb = s.student.weight_ld,
+                                         .ldc = sums_input_grad() ? s.student.hidden : s.input_grad_ld,
+                                         .in = s.student.dtype,
+                                         .out = sums_input_grad() ? FLJSD_F32 : s.gradient_dtype,
+                                         .scalars = scalars});
+    }
+    if (s.weight_grad) {
+      p.weight_grad.emplace(lt_, GemmSpec{.what = "student weight gradient",
+                                          .m = columns,
+                                          .n = s.student.hidden,
+                                          .k = s.tokens,
+                                          .transpose_a = true,
+                                          .lda = tile_ld(columns),
+                                          .ldb = s.has_labels ? s.student.hidden : s.student.input_ld,
+                                          .ldc = s.weight_grad_ld,
+                                          .in = s.student.dtype,
+                                          .out = s.gradient_dtype,
+                                          .scalars = scalars});
+    }
+    return p;
+  }
+
+  Arrays lay_out(fljsd_pass pass, Workspace& workspace, const Call* call) const {
+    const Settings& s = settings_;
+    const bool backward = pass == FLJSD_FORWARD_BACKWARD;
+    Arrays a;
+    a.batch = begin_batch(s, pass, workspace, call);
+    a.gemm_workspace = workspace.take<std::byte>(Gemm::workspace_size);
+    Index tile = token_blocks_.size * tile_ld(tiles_.size);
+    if (backward) tile = std::max(tile, s.tokens * tile_ld(gradient_tiles_.size));
+    a.student_logits = workspace.take<float>(tile);
+    a.teacher_logits = workspace.take<float>(tile);
+    a.state = workspace.take<float>(s.tokens * slices() * state_floats(kind_, basis(pass)));
+    if (!backward) return a;
+    a.constants = static_cast<RowConstants*>(
+        static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
+    const Index ld = tile_ld(gradient_tiles_.size);
+    a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
+                 static_cast<float>(dlogits_factor(s))};
+    if (sums_input_grad()) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
+    if (s.bias_grad) {
+      a.column_sum = workspace.take<float>(s.valid_vocab);
+      a.column_sum_partial = workspace.take<float>(column_sum_partials(s.tokens) * gradient_tiles_.size);
+    }
+    return a;
+  }
+
+  // Logits of the tile that starts at `token` and `entry`.
+  Gemm::Operands student_operands(const Call& call, const Arrays& a, Index token, Index entry) const {
+    const Model& m = settings_.student;
+    return {at(call.tensors.student_input, m.dtype, token * m.input_ld),
+            at(call.tensors.student_weight, m.dtype, entry * m.weight_ld),
+            a.student_logits,
+            &one_,
+            &zero_,
+            a.gemm_workspace};
+  }
+  Gemm::Operands teacher_operands(const Call& call, const Arrays& a, Index token, Index entry) const {
+    const Model& m = settings_.teacher;
+    return {at(call.tensors.teacher_input, m.dtype, token * m.input_ld),
+            at(call.tensors.teacher_weight, m.dtype, entry * m.weight_ld),
+            a.teacher_logits,
+            &one_,
+            &zero_,
+            a.gemm_workspace};
+  }
+
+  Factors factors(const Arrays& a) const {
+    if (settings_.divisor_on_device()) {
+      const DeviceScalars* scalars = a.batch.scalars;
+      return {&scalars->alpha, &scalars->zero, &scalars->one};
+    }
+    return {&alpha_, &zero_, &one_};
+  }
+  Gemm::Operands input_grad_operands(const Call& call, const Arrays& a, const Factors& f, Index entry) const {
+    const Settings& s = settings_;
+    return {a.dlogits.data,
+            at(call.tensors.student_weight, s.student.dtype, entry * s.student.weight_ld),
+            a.input_grad_sum != nullptr ? a.input_grad_sum : call.tensors.student_input_grad,
+            f.alpha,
+            entry == 0 ? f.zero : f.one,
+            a.gemm_workspace};
+  }
+  Gemm::Operands weight_grad_operands(const Call& call, const Arrays& a, const Factors& f,
+                                      Index entry) const {
+    return {a.dlogits.data,
+            a.batch.student_input,
+            at(call.tensors.student_weight_grad, settings_.gradient_dtype, entry * settings_.weight_grad_ld),
+            f.alpha,
+            f.zero,
+            a.gemm_workspace};
+  }
+
+  LogitTile tile(const Call& call, const Arrays& a, Index token, Index rows, Index entry,
+                 Index columns) const {
+    const auto from = [&](const float* bias) { return bias != nullptr ? bias + entry : nullptr; };
+    return {a.student_logits,
+            a.teacher_logits,
+            tile_ld(columns),
+            rows,
+            columns,
+            from(a.batch.student_bias),
+            from(a.batch.teacher_bias),
+            ignored_tokens(settings_, call, token)};
+  }
+
+  void sweep(fljsd_pass pass, const Call& call, const Arrays& a) const {
+    const Settings& s = settings_;
+    const Index record = slices() * state_floats(kind_, basis(pass));
+    for (Index block = 0; block < token_blocks_.count(); ++block) {
+      const Index token = token_blocks_.start(block), rows = token_blocks_.length(block);
+      for (Index i = 0; i < tiles_.count(); ++i) {
+        const Index entry = tiles_.start(i), columns = tiles_.length(i);
+        const LogitProducts& p =
+            sweep_[(rows == token_blocks_.size ? 0u : 2u) + (columns == tiles_.size ? 0u : 1u)];
+        p.student.run(call.stream, student_operands(call, a, token, entry));
+        p.teacher.run(call.stream, teacher_operands(call, a, token, entry));
+        launch_accumulate(call.stream, kind_, basis(pass), mixture_, weights_[pass].phase_step,
+                          tile(call, a, token, rows, entry, columns), {a.state + token * record, slices()},
+                          i == 0);
+      }
+    }
+    launch_finish(call.stream, kind_, basis(pass), mixture_, weights_[pass], {a.state, slices()}, s.tokens,
+                  ignored_tokens(s, call), a.batch.token_loss, a.constants);
+  }
+
+  void sweep_gradient(const Call& call, const Arrays& a) const {
+    const Settings& s = settings_;
+    const fljsd_tensors& t = call.tensors;
+    const Factors f = factors(a);
+    for (Index i = 0; i < gradient_tiles_.count(); ++i) {
+      const Index entry = gradient_tiles_.start(i), columns = gradient_tiles_.length(i);
+      const GradientProducts& p = gradient_sweep_[columns == gradient_tiles_.size ? 0 : 1];
+      p.logits.student.run(call.stream, student_operands(call, a, 0, entry));
+      p.logits.teacher.run(call.stream, teacher_operands(call, a, 0, entry));
+      Dlogits dlogits = a.dlogits;
+      dlogits.ld = tile_ld(columns);
+      launch_tile_dlogits(call.stream, kind_, mixture_, tile(call, a, 0, s.tokens, entry, columns),
+                          a.constants, dlogits);
+      if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, a, f, entry));
+      if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, a, f, entry));
+      if (s.bias_grad) {
+        launch_column_sum(call.stream, dlogits, s.tokens, columns, false, a.column_sum_partial,
+                          a.column_sum + entry);
+      }
+    }
+    if (a.input_grad_sum != nullptr) {
+      launch_round(call.stream, a.input_grad_sum, s.tokens, s.student.hidden, t.student_input_grad,
+                   s.gradient_dtype, s.input_grad_ld);
+    }
+    if (s.weight_grad) clear_weight_grad_tail(s, call);
+    if (s.bias_grad) {
+      launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, alpha_,
+                           s.divisor_on_device() ? a.batch.scalars : nullptr, t.student_bias_grad);
+    }
+  }
+
+  Settings settings_;
+  Divergence kind_;
+  Mixture mixture_;
+  OnePassWeights weights_[2];  // by pass
+  std::shared_ptr<const LtHandle> lt_;
+  float alpha_, zero_ = 0, one_ = 1;
+  Pieces token_blocks_, tiles_, gradient_tiles_;
+  std::vector<LogitProducts> sweep_;              // [rows: size, tail][columns: size, tail]
+  std::vector<GradientProducts> gradient_sweep_;  // [columns: size, tail]
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> make_chunked_vocab(const Settings& settings) {
+  return std::make_unique<ChunkedVocab>(settings);
+}
+
+}  // namespace fljsd::cuda

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Promise: per-token losses and dlogits from stored logits, the definition evaluated directly; nothing
+// approximated but fp32.
+//
+// A row is read twice for the loss (normalisers, then terms) and a third time for the gradient:
+//   1.  max and Σ e^{(x−max)/T} of both models, online per thread, merged in a fixed order
+//   2.  D = Σ terms; with a gradient also KL(q‖M) and kappa          (row_divergence.cuh)
+//   3.  dlogits
+// Bytes: 8·vocab a row and pass with fp32 logits, of which the first comes from DRAM. On Hopper a row is
+// shared by a cluster of four blocks, so that the rows being worked on (about 33 MB) stay in the L2 cache for
+// the other passes; elsewhere a row belongs to one block. About 65 instructions a vocabulary entry for the
+// loss and 40 more for the gradient.
+//
+// Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
+// arguments rounded at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms are >= 0.
+// The shift of d is off by at most 2^-21, which moves D by that times beta·KL(p‖M). Together below 3e-6·D +
+// 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format.
+#include "cuda/row_kernels.h"
+
+#include <cooperative_groups.h>
+
+#include "cuda/device_math.cuh"
+#include "cuda/failure.h"
+#include "cuda/row_divergence.cuh"
+
+namespace fljsd::cuda {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int threads = 512;
+constexpr int warps = threads / 32;
+
+struct Arguments {
+  LogitRows logits;
+  Mixture mixture;
+  float* token_loss;
+  Dlogits dlogits;
+};
+
+// The blocks that share a row.
+struct Team {
+  unsigned rank, size;
+
+  __device__ Team() {
+#if __CUDA_ARCH__ >= 900
+    rank = cg::this_cluster().block_rank();
+    size = cg::this_cluster().num_blocks();
+#else
+    rank = 0;
+    size = 1;
+#endif
+  }
+  __device__ void sync() const {
+#if __CUDA_ARCH__ >= 900
+    if (size > 1) {
+      cg::this_cluster().sync();
+      return;
+    }
+#endif
+    __syncthreads();
+  }
+  // The variable of the same name in the shared memory of another block of the team.
+  template <class T>
+  __device__ const T* of(T* shared, unsigned other) const {
+#if __CUDA_ARCH__ >= 900
+    if (size > 1) return cg::this_cluster().map_shared_rank(shared, other);
+#endif
+    return shared;
+  }
+};
+
+// Eight entries of both models: two vectors of four, `stride` vectors apart. Entries past the vocabulary are
+// −inf.
+struct Batch {
+  float x[8], y[8];
+};
+
+template <class Logit>
+struct Row {
+  const Logit* student;
+  const Logit* teacher;
+  const float* student_bias;
+  const float* teacher_bias;
+  int vocab;
+
+  static __device__ __forceinline__ void put(const float4& v, float* out) {
+    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+  }
+  __device__ __forceinline__ void load_tail(const Logit* data, int column, float* out) const {
+    float4 v = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
+    if (column < vocab) {
+      v = load4(data + column);
+      if (column + 1 >= vocab) v.y = -infinity();
+      if (column + 2 >= vocab) v.z = -infinity();
+      if (column + 3 >= vocab) v.w = -infinity();
+    }
+    put(v, out);
+  }
+  __device__ __forceinline__ void add_bias(const float* bias, int column, float* out) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (column + i < vocab) out[i] += bias[column + i];
+    }
+  }
+  __device__ __forceinline__ Batch load(int vector, int stride) const {
+    Batch b;
+    const int first = 4 * vector, second = 4 * (vector + stride);
+    if (second + 4 <= vocab) {
+      put(load4(student + first), b.x);
+      put(load4(teacher + first), b.y);
+      put(load4(student + second), b.x + 4);
+      put(load4(teacher + second), b.y + 4);
+    } else {
+      load_tail(student, first, b.x);
+      load_tail(teacher, first, b.y);
+      load_tail(student, second, b.x + 4);
+      load_tail(teacher, second, b.y + 4);
+    }
+    if (student_bias != nullptr) add_bias(student_bias, first, b.x), add_bias(student_bias, second, b.x + 4);
+    if (teacher_bias != nullptr) add_bias(teacher_bias, first, b.y), add_bias(teacher_bias, second, b.y + 4);
+    return b;
+  }
+};
+
+// max and Σ 2^{(x − max)·log2_scale}. Starts at the lowest finite number, so that −inf − max is never NaN; a
+// row with nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
+struct OnlineSum {
+  float max = -largest_float;
+  float sum = 0;
+
+  __device__ __forceinline__ void add(const float (&v)[8], float log2_scale) {
+    float top = max;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) top = fmaxf(top, v[i]);
+    float e[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) e[i] = exp2_fast((v[i] - top) * log2_scale);
+    const float added = ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
+    sum = fmaf(sum, exp2_fast((max - top) * log2_scale), added);
+    max = top;
+  }
+  __device__ __forceinline__ void merge(float other_max, float other_sum, float log2_scale) {
+    const float top = fmaxf(max, other_max);
+    sum = sum * exp2_fast((max - top) * log2_scale) + other_sum * exp2_fast((other_max - top) * log2_scale);
+    max = top;
+  }
+};
+
+template <class Logit, Divergence kind, bool with_gradient>
+__global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__ Arguments a) {
+  const Team team;
+  const Index row = blockIdx.x / team.size;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const Mixture& m = a.mixture;
+  const int vectors = (static_cast<int>(a.logits.vocab) + 3) / 4;
+  const int stride = threads * static_cast<int>(team.size);
+  const int first = threads * static_cast<int>(team.rank) + thread;
+  char* dlogits_row = nullptr;
+  if constexpr (with_gradient) {
+    dlogits_row =
+        static_cast<char*>(a.dlogits.data) + row * a.dlogits.ld * (a.dlogits.dtype == FLJSD_F32 ? 4 : 2);
+  }
+  const auto fill_dlogits = [&](float value) {
+    const float g[4] = {value, value, value, value};
+    for (int v = first; v < vectors; v += stride) store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
+  };
+
+  // The whole team takes this branch or none of it does.
+  if (a.logits.ignored.labels != nullptr && a.logits.ignored.labels[row] == a.logits.ignored.ignore_index) {
+    if (team.rank == 0 && thread == 0) a.token_loss[row] = 0;
+    if constexpr (with_gradient) fill_dlogits(0);
+    return;
+  }
+
+  const Row<Logit> data{static_cast<const Logit*>(a.logits.student) + row * a.logits.ld,
+                        static_cast<const Logit*>(a.logits.teacher) + row * a.logits.ld,
+                        a.logits.student_bias, a.logits.teacher_bias, static_cast<int>(a.logits.vocab)};
+
+  // 1. Normalisers: threads of a warp, warps of a block, blocks of the team, always in the same order.
+  OnlineSum x, y;
+  for (int v = first; v < vectors; v += 2 * stride) {
+    const Batch b = data.load(v, stride);
+    x.add(b.x, m.log2_scale);
+    y.add(b.y, m.log2_scale);
+  }
+  __shared__ float4 warp_state[warps];  // max x, sum x, max y, sum y
+  __shared__ float4 block_state;
+  {
+    const float max_x = warp_max(x.max), max_y = warp_max(y.max);
+    const float sum_x = warp_sum(x.sum * exp2_fast((x.max - max_x) * m.log2_scale));
+    const float sum_y = warp_sum(y.sum * exp2_fast((y.max - max_y) * m.log2_scale));
+    if (lane == 0) warp_state[warp] = make_float4(max_x, sum_x, max_y, sum_y);
+  }
+  __syncthreads();
+  x = y = OnlineSum{};
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    const float4 s = warp_state[w];
+    x.merge(s.x, s.y, m.log2_scale);
+    y.merge(s.z, s.w, m.log2_scale);
+  }
+  if (team.size > 1) {
+    if (thread == 0) block_state = make_float4(x.max, x.sum, y.max, y.sum);
+    team.sync();
+    x = y = OnlineSum{};
+    for (unsigned r = 0; r < team.size; ++r) {
+      const float4 s = *team.of(&block_state, r);
+      x.merge(s.x, s.y, m.log2_scale);
+      y.merge(s.z, s.w, m.log2_scale);
+    }
+  }
+  const bool has_distribution = x.sum > 0 && x.sum < infinity() && y.sum > 0 && y.sum < infinity();
+  RowConstants constants;
+  constants.ref = make_reference(x.max, y.max, x.sum, y.sum, m);
+
+  // 2. Terms.
+  RowTerms terms{0, 0, 0};
+  if (has_distribution) {
+    for (int v = first; v < vectors; v += 2 * stride) {
+      const Batch b = data.load(v, stride);
+      RowTerms part{0, 0, 0};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) add_terms<kind, with_gradient>(b.x[i], b.y[i], constants.ref, m, part);
+      terms.divergence += part.divergence;
+      terms.student_kl += part.student_kl;
+      terms.kappa += part.kappa;
+    }
+  }
+  __shared__ RowTerms warp_terms[warps];
+  __shared__ RowTerms block_terms;
+  terms.divergence = warp_sum(terms.divergence);
+  if constexpr (with_gradient && kind == Divergence::mixture) {
+    terms.student_kl = warp_sum(terms.student_kl);
+    terms.kappa = warp_sum(terms.kappa);
+  }
+  if (lane == 0) warp_terms[warp] = terms;
+  __syncthreads();
+  const auto add = [](const RowTerms& s, const RowTerms& t) {
+    return RowTerms{s.divergence + t.divergence, s.student_kl + t.student_kl, s.kappa + t.kappa};
+  };
+  terms = RowTerms{0, 0, 0};
+#pragma unroll
+  for (int w = 0; w < warps; ++w) terms = add(terms, warp_terms[w]);
+  if (team.size > 1) {
+    if (thread == 0) block_terms = terms;
+    team.sync();
+    terms = RowTerms{0, 0, 0};
+    for (unsigned r = 0; r < team.size; ++r) terms = add(terms, *team.of(&block_terms, r));
+    team.sync();  // nobody leaves while its shared memory is being read
+  }
+  if (team.rank == 0 && thread == 0) a.token_loss[row] = has_distribution ? terms.divergence : nan_value();
+
+  // 3. Gradient.
+  if constexpr (with_gradient) {
+    if (!has_distribution) {
+      fill_dlogits(nan_value());
+      return;
+    }
+    constants.uses_kappa = 0;
+    constants.constant = terms.divergence;  // KL(q‖p), for beta = 1
+    if constexpr (kind == Divergence::mixture) {
+      constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
+      constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
+    }
+    for (int v = first; v < vectors; v += 2 * stride) {
+      const Batch b = data.load(v, stride);
+      float g[4], h[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        g[i] = a.dlogits.factor * gradient<kind>(b.x[i], b.y[i], constants, m);
+        h[i] = a.dlogits.factor * gradient<kind>(b.x[4 + i], b.y[4 + i], constants, m);
+      }
+      store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
+      if (v + stride < vectors) store4(dlogits_row, a.dlogits.dtype, 4 * (v + stride), h);
+    }
+  }
+}
+
+// Long rows are shared where clusters exist.
+unsigned team_size(const Device& device, Index vocab) {
+  if (device.capability < 90) return 1;
+  return vocab >= 32768 ? 4 : vocab >= 8192 ? 2 : 1;
+}
+
+template <class Logit, bool with_gradient>
+auto select(Divergence kind) {
+  switch (kind) {
+    case Divergence::teacher_kl: return row_losses<Logit, Divergence::teacher_kl, with_gradient>;
+    case Divergence::student_kl: return row_losses<Logit, Divergence::student_kl, with_gradient>;
+    case Divergence::mixture: break;
+  }
+  return row_losses<Logit, Divergence::mixture, with_gradient>;
+}
+
+}  // namespace
+
+void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
+                       const LogitRows& logits, float* token_loss, const Dlogits& dlogits) {
+  const bool with_gradient = dlogits.data != nullptr;
+  auto* kernel =
+      logits.dtype == FLJSD_F32
+          ? (with_gradient ? select<float, true>(kind) : select<float, false>(kind))
+          : (with_gradient ? select<__nv_bfloat16, true>(kind) : select<__nv_bfloat16, false>(kind));
+  const unsigned team = team_size(device, logits.vocab);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(logits.rows) * team);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {team, 1, 1};
+  config.attrs = &attribute;
+  config.numAttrs = team > 1 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, Arguments{logits, mixture, token_loss, dlogits}),
+        "launching the row losses");
+}
+
+}  // namespace fljsd::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/stage.h"
+
+#include "cuda/failure.h"
+
+namespace fljsd::cuda {
+
+std::span<const StageEntry> stages() {
+  static constexpr StageEntry table[] = {
+      {"gemm",
+       "Only the matrix products, with logits in the inputs' format: the time that everything is compared "
+       "with.",
+       true, FLJSD_BF16, 80, make_gemm_stage},
+      {"unfused", "All logits in fp32, then a row kernel: exact, simple, and large.", false, FLJSD_F32, 80,
+       make_unfused},
+      {"unfused-bf16-logits", "The same with logits rounded to bf16, as published implementations keep them.",
+       false, FLJSD_BF16, 80, make_unfused_bf16_logits},
+      {"chunked-tokens", "A chunk of tokens at a time, as many as the memory budget allows; exact.", false,
+       FLJSD_F32, 80, make_chunked_tokens},
+      {"chunked-vocab",
+       "Tiles of logits that stay in the L2 cache, folded into one-pass statistics; no logits in memory.",
+       false, FLJSD_F32, 80, make_chunked_vocab},
+  };
+  return table;
+}
+
+const StageEntry& find_stage(const std::string& name) {
+  std::string known;
+  for (const StageEntry& entry : stages()) {
+    if (name == entry.name) return entry;
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  fail(FLJSD_INVALID_ARGUMENT, "stage is '", name, "', but it must be one of ", known, ".");
+}
+
+void require_device(const StageEntry& stage, const Device& device) {
+  if (device.capability >= stage.minimum_capability) return;
+  fail(FLJSD_UNSUPPORTED, "Stage ", stage.name, " needs compute capability ", stage.minimum_capability / 10,
+       ".", stage.minimum_capability % 10, ", but device ", device.ordinal, " (", device.name, ") has ",
+       device.capability / 10, ".", device.capability % 10, ".");
+}
+
+}  // namespace fljsd::cuda
