@@ -51,8 +51,8 @@ enum class Formula {
   // gradient of the logits: (1−beta)·q·(kappa − softplus(s)).
   softplus,
   // D, kappa and both normalisers from the mergeable sums of chernoff.h (its default plan for this beta),
-  // then the gradient in softplus form. Its sums are fp32 by design: `arithmetic` and `log_softmax` do not
-  // apply.
+  // then the gradient in softplus form, swept again where the first sweep's certificate finds kappa off. Its
+  // sums are fp32 by design: `arithmetic` and `log_softmax` do not apply.
   one_pass,
 };
 const char* name(Formula formula);

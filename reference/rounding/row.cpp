@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 
 #include "reference/rounding/float_spec.h"
 
@@ -232,6 +234,7 @@ Real softplus_form(const RowModel::Workspace& w, const Constants<Real>& c, doubl
   return static_cast<Real>(entropy) - c.beta * teacher_sum.value() - c.rest * kappa;
 }
 
+// Rows whose constant the second sweep finds to be off are swept once more, with the constant that it found.
 double one_pass(RowModel::Workspace& w, const OnePassPlan& plan, const Constants<float>& c,
                 std::span<double> gradient) {
   w.x32.assign(w.x.begin(), w.x.end());
@@ -239,10 +242,23 @@ double one_pass(RowModel::Workspace& w, const OnePassPlan& plan, const Constants
   const OnePassRow row = one_pass_row(w.x32, w.y32, plan);
   if (!gradient.empty()) {
     w.dlogits32.resize(gradient.size());
-    one_pass_gradient(w.x32, w.y32, row, plan, w.dlogits32);
+    const OnePassCertificate certificate = one_pass_gradient(w.x32, w.y32, row, plan, w.dlogits32);
+    if (certificate.missed)
+      one_pass_gradient(w.x32, w.y32, with_swept_constant(row, certificate, plan), plan, w.dlogits32);
     for (std::size_t v = 0; v < gradient.size(); ++v) gradient[v] = w.dlogits32[v] * c.scale;
   }
   return row.divergence;
+}
+
+// Fitting a plan takes longer than a small problem, and problems of one run share their beta.
+OnePassPlan plan_for(double beta) {
+  static std::mutex mutex;
+  static std::map<double, OnePassPlan> plans;
+  const std::lock_guard lock(mutex);
+  if (plans.size() > 1000) plans.clear();
+  const auto found = plans.find(beta);
+  return found != plans.end() ? found->second
+                              : plans.emplace(beta, OnePassPlan({.beta = beta})).first->second;
 }
 
 }  // namespace
@@ -265,7 +281,7 @@ RowModel::RowModel(const Pipeline& pipeline, const Problem& problem, const Optio
       beta_(options.beta),
       temperature_(options.temperature),
       divisor_(static_cast<double>(reduction_divisor(options, counted))) {
-  if (pipeline.formula == Formula::one_pass) plan_.emplace_back(OnePassConfig{.beta = options.beta});
+  if (pipeline.formula == Formula::one_pass) plan_ = plan_for(options.beta);
 }
 
 template <class Real>
@@ -356,8 +372,7 @@ double RowModel::run_formula(Workspace& w, bool ignored, std::span<double> dlogi
       break;
     case Formula::softplus: loss = softplus_form(w, c, beta_, dlogits); break;
     case Formula::one_pass:
-      loss =
-          static_cast<Real>(one_pass(w, plan_.front(), Constants<float>(beta_, divisor_, ignored), dlogits));
+      loss = static_cast<Real>(one_pass(w, *plan_, Constants<float>(beta_, divisor_, ignored), dlogits));
       break;
   }
   if (!dlogits.empty()) finish_gradient<Real>(dlogits);

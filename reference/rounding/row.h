@@ -7,6 +7,7 @@
 // order, then the 1024 sums are halved by adding the upper half to the lower until one is left.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,7 +64,7 @@ class RowModel {
   Pipeline pipeline_;
   DType student_, teacher_;  // what Storage::input means for either model
   double beta_, temperature_, divisor_;
-  std::vector<OnePassPlan> plan_;  // one for Formula::one_pass, else none
+  std::optional<OnePassPlan> plan_;  // for Formula::one_pass
 };
 
 }  // namespace fljsd
