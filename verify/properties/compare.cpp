@@ -74,6 +74,11 @@ Evaluation::Evaluation(const Case& c, Result r, const Implementation& implementa
   may_overflow = !(logit / scale < implementation.largest / 16 && grad / scale < implementation.largest / 16);
 }
 
+bool Evaluation::all_tokens_defined() const {
+  return std::none_of(result.token_loss.begin(), result.token_loss.end(),
+                      [](double loss) { return std::isnan(loss); });
+}
+
 bool Evaluation::judges_input_grad(Index token) const {
   return !infinite_tensors_ && (result.token_loss.empty() || at(result.token_loss, token) != infinity);
 }
@@ -100,6 +105,10 @@ PropertyOutcome not_applicable(std::string reason) {
   return outcome;
 }
 
+double rounding_of(double result) {
+  return std::isfinite(result) ? unit * std::abs(result) : 0;
+}
+
 double norm(std::span<const double> values) {
   double result = 0;
   for (const double x : values) result = std::hypot(result, x);
@@ -124,7 +133,7 @@ void Comparison::equal(const std::string& what, double got, double expected, dou
   const double observed = distance(got, expected);
   if (may_overflow && allowed == infinity) return;
   // An infinite bound says nothing about size, but finite must stay finite.
-  const bool passed = observed <= allowed && std::isfinite(got) == std::isfinite(expected);
+  const bool passed = observed == 0 || (observed <= allowed && std::isfinite(got) == std::isfinite(expected));
   record(observed, allowed, passed,
          passed ? std::string()
                 : fmt::format("{} is {}, but it must be {} within {}.", what, got, expected, allowed));
@@ -153,7 +162,7 @@ void Comparison::equal_rows(const std::string& what, std::span<const double> got
     if (difference[i] > difference[worst]) worst = i;
   }
   const double observed = norm(difference);
-  const bool passed = observed <= allowed && finite_alike;
+  const bool passed = observed == 0 || (observed <= allowed && finite_alike);
   record(observed, allowed, passed,
          passed ? std::string()
                 : fmt::format(
@@ -174,14 +183,15 @@ PropertyOutcome expect_correspondence(const Evaluation& a, const Evaluation& b, 
   // Multiplying A's value by a factor that is not a power of two rounds once more, here.
   const auto allowed = [&](double bound_b, double bound_a, double factor, double expected) {
     if (bitwise) return 0.0;
-    const double own = is_power_of_two(factor) ? 0 : unit * std::abs(expected);
-    return bound_b + std::abs(factor) * bound_a + (std::isfinite(own) ? own : 0);
+    return bound_b + std::abs(factor) * bound_a + (is_power_of_two(factor) ? 0 : rounding_of(expected));
   };
-  // What underflow may take from a gradient: each of its products and two scalings lose up to `smallest`, in
-  // both.
+  // What underflow may take from a gradient: each of its products loses up to `smallest`, in A and in B, and
+  // is then divided by the temperature; two scalings lose as much again.
   const auto underflow = [&](Index products, double factor) {
     if (!f.scaled) return 0.0;
-    return static_cast<double>(products + 2) * implementation.smallest * (1 + std::abs(factor));
+    const auto lost = [&](const Options& options) { return std::max(1.0, 1 / options.temperature); };
+    return static_cast<double>(products + 2) * implementation.smallest *
+           (lost(b.options) + std::abs(factor) * lost(a.options));
   };
 
   const auto count = [](const auto& values) { return static_cast<Index>(values.size()); };

@@ -18,7 +18,8 @@ struct Evaluation {
   // With a result that was computed otherwise.
   Evaluation(const Case& c, Result r, const Implementation& implementation);
 
-  Index tokens() const { return problem.tokens(); }
+  // Whether no token's loss is NaN.
+  bool all_tokens_defined() const;
   // Gradients are not judged where inputs or weights are infinite; nor the rows of tokens whose loss is
   // infinite, nor what sums over tokens when there is such a token.
   bool judges_input_grad(Index token) const;
@@ -44,6 +45,9 @@ PropertyOutcome not_applicable(std::string reason);
 inline std::span<const double> row_of(const RowMajorMatrix<double>& m, Index r) {
   return {m.data() + r * m.cols(), static_cast<std::size_t>(m.cols())};
 }
+
+// What rounding `result` to double may have lost; 0 for NaN and infinities.
+double rounding_of(double result);
 
 // ‖values‖₂ without over- or underflow on the way; NaN or infinite if one of them is.
 double norm(std::span<const double> values);

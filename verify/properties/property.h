@@ -40,6 +40,7 @@ struct Property {
   std::string_view name;       // kebab-case
   std::string_view statement;  // one sentence
   Exactness exactness;
+  std::string_view fault;  // a fault that it convicts
   std::string_view needs;  // of the case, beyond what its transformations need; "" for any case
   // Checks the property on cases made from `c`. `seed` decides what is free to choose: which permutation,
   // which power of two. Deterministic in its arguments if the implementation is.

@@ -113,10 +113,14 @@ PropertyOutcome removed_entries(const Case& c, const Implementation& implementat
     if (*bias) *bias = append_rows(**bias, more, 0);
     *bias = removing_bias(*bias, vocab + more, vocab);
   }
+  if (auto outcome = lacking(implementation, {&valid, &longer})) return *outcome;
+  const Evaluation without(valid, implementation), with(longer, implementation);
   Correspondence f;
   f.vocab = identity(vocab);
   f.vocab->resize(static_cast<std::size_t>(vocab + more), -1);
-  return bounded(valid, longer, f, implementation);
+  // An undefined token makes the gradients of all valid entries NaN, of the appended ones too.
+  f.gradients = without.all_tokens_defined();
+  return expect_correspondence(without, with, f, implementation, Exactness::bounded);
 }
 
 // Every entry stands twice. Then each copy has half the probability under both models: all ratios p/q, p/M
@@ -169,7 +173,7 @@ PropertyOutcome split_batch(const Case& c, const Implementation& implementation,
   const auto add = [](double& bound, double a, double b) { bound = a + b; };
   if (joined.result.loss) {
     joined.result.loss = *first.result.loss + *second.result.loss;
-    add(joined.bound.loss, first.bound.loss, second.bound.loss + unit * std::abs(*joined.result.loss));
+    add(joined.bound.loss, first.bound.loss, second.bound.loss + rounding_of(*joined.result.loss));
   }
   const auto concatenate = [](const auto& a, const auto& b, auto& out) {
     out = a;
@@ -186,16 +190,15 @@ PropertyOutcome split_batch(const Case& c, const Implementation& implementation,
     weight_grad = first.result.student_weight_grad + second.result.student_weight_grad;
     for (Index v = 0; v < weight_grad.rows(); ++v) {
       const auto i = static_cast<std::size_t>(v);
-      const double rounding = unit * norm(row_of(weight_grad, v));
       add(joined.bound.student_weight_grad[i], first.bound.student_weight_grad[i],
-          second.bound.student_weight_grad[i] + (std::isfinite(rounding) ? rounding : 0));
+          second.bound.student_weight_grad[i] + rounding_of(norm(row_of(weight_grad, v))));
     }
   }
   auto& bias_grad = joined.result.student_bias_grad;
   for (std::size_t v = 0; v < bias_grad.size(); ++v) {
     bias_grad[v] = first.result.student_bias_grad[v] + second.result.student_bias_grad[v];
     add(joined.bound.student_bias_grad[v], first.bound.student_bias_grad[v],
-        second.bound.student_bias_grad[v] + unit * std::abs(bias_grad[v]));
+        second.bound.student_bias_grad[v] + rounding_of(bias_grad[v]));
   }
   return expect_correspondence(joined, all_at_once, {}, implementation, Exactness::bounded);
 }
@@ -288,8 +291,7 @@ PropertyOutcome gradient_sums(const Case& c, const Implementation& implementatio
   const Evaluation evaluation(c, implementation);
   if (!evaluation.judges_weight_grad()) return not_applicable("gradients of infinite losses are not judged.");
   const Result& result = evaluation.result;
-  for (const double loss : result.token_loss)
-    if (std::isnan(loss)) return not_applicable("a token has no distribution.");
+  if (!evaluation.all_tokens_defined()) return not_applicable("a token has no distribution.");
   Comparison comparison;
   if (!result.student_bias_grad.empty()) {
     Sum<double> sum, magnitude, allowed;
