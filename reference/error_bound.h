@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A-priori error bounds of the whole pipeline: logits, losses, gradients.
 //
-//   roundoff.h   sums and dot products
-//   condition.h  what an error of the logits does to losses and gradients
-//   this file    all steps of an implementation, whose arithmetic is a value of type ArithmeticModel
+//   roundoff.h    sums and dot products
+//   condition.h   what an error of the logits does to losses and gradients
+//   evaluation.h  what evaluating the formulas costs
+//   this file     all steps of an implementation, whose arithmetic is a value of type ArithmeticModel
 //
 // Each bound is derived in docs/error_analysis.md.
 #pragma once
@@ -13,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/error_bound/condition.h"
+#include "reference/error_bound/evaluation.h"
 #include "reference/error_bound/roundoff.h"
 #include "reference/linear_jsd.h"
 
@@ -22,22 +23,16 @@ namespace fljsd {
 // The arithmetic of an implementation, step by step: what its contract allows it to round.
 struct ArithmeticModel {
   DotArithmetic dot;         // of logits, and of the gradients' products
-  double logit_storage = 0;  // unit roundoff of the format that logits are kept in
-
-  double formula = 0;  // unit roundoff of the arithmetic from logits to losses and dlogits
-  // Unit roundoff of the format that log-probabilities and their gradients are kept in; 0: that of `formula`.
-  double log_probability_storage = 0;
-  // Absolute error, in nats, of D and of KL(q‖M) where they are approximated instead of evaluated.
-  double approximation = 0;
-  // The formulas of divergence.h in float64, whose error vanishes with p − q; else any textbook formula,
-  // whose error is absolute.
-  bool difference_form = false;
-
+  double logit_storage = 0;  // unit roundoff of the format that logits are kept in, at each step up to them
+  FormulaArithmetic formula;
   double loss_storage = 0;  // unit roundoff of the format that losses are returned in
-  // Whether dlogits and gradients may be stored in the formats of the input and the weight; else in float64.
+  // dlogits and gradients may be stored in the formats of the student's tensors; else in float64.
   bool gradients_in_input_format = false;
-  // The weight gradient may be summed in its stored format over this many chunks of tokens; 0: it may not.
-  double weight_grad_chunks = 0;
+  // The weight gradient may be summed in its stored format over up to ceil(vocab / hidden) chunks of tokens.
+  bool weight_grad_in_chunks = false;
+
+  // The same arithmetic with the statistical bounds for all its sums; 0: worst case only.
+  ArithmeticModel with_lambda(double lambda) const;
 };
 
 // The arithmetic of linear_jsd<double>: worst case throughout, nothing statistical.
@@ -56,17 +51,17 @@ struct ErrorBound {
   double logit = 0;                       // the largest bound of a logit's error over all tokens and entries
 };
 
-// Bounds for several arithmetics at once, sharing the work of forming the logits (in float64, exactly as
+// Bounds for several models at once, sharing the work of forming the logits (in float64, exactly as
 // costly as the losses themselves). `near` is any good approximation of the exact result, linear_jsd<double>
 // for instance: the size of its gradients enters the bounds of their storage. What `wanted` asks for must be
 // there. Throws InvalidProblem as validate() does.
 //
 // A token without a distribution, or with an infinite loss, has an infinite bound.
 //
-// Memory besides inputs and `near`: below 512 MiB (and 24 bytes for each row of the weights and each
-// arithmetic).
+// Memory besides inputs and `near`: about 512 MiB at most, and 32 bytes for each row of the weights and each
+// model.
 std::vector<ErrorBound> error_bounds(const Problem& problem, const Options& options, const Wanted& wanted,
-                                     const Result& near, std::span<const ArithmeticModel> arithmetics);
+                                     const Result& near, std::span<const ArithmeticModel> models);
 
 // A rigorous bound on |linear_jsd<double>(problem, options, wanted) − truth|.
 ErrorBound double_tier_bound(const Problem& problem, const Options& options, const Wanted& wanted,

@@ -69,11 +69,18 @@ struct RatioChange {
 };
 RatioChange ratio_change(const RowCondition& row, const LogitChange& change);
 
+// prob·e^eta, at most 1: what a probability may grow to.
+double grown(double log_prob, double eta);
+// How much a probability may change: prob·(e^eta − 1) for eta <= 1, else grown().
+double rise(double log_prob, double eta);
+
 // A bound on |D(x + dx, y + dy) − D(x, y)|: the first-order term and a bound on all that is left, capped by
 // what D can do at all (Lipschitz constants, 0 <= D <= h(beta)).
 double divergence_change(const RowCondition& row, const LogitChange& change);
+double divergence_change(const RowCondition& row, const LogitChange& change, const RatioChange& ratio);
 
 // bound[v] >= |change of dD/dx_v|, for all v at once.
 void gradient_change(const RowCondition& row, const LogitChange& change, std::span<double> bound);
+void gradient_change(const RowCondition& row, const RatioChange& ratio, std::span<double> bound);
 
 }  // namespace fljsd

@@ -2,7 +2,8 @@
 // How far one result is from another: plain distances, before anybody says what is allowed.
 //
 // Everywhere: NaN against NaN and an infinity against the same infinity are distance 0; every other distance
-// that involves NaN or infinity is +inf. So NaN never passes a comparison unless the truth is NaN.
+// that involves NaN or infinity is +inf. So NaN never passes a comparison unless the truth is NaN. Where the
+// truth is not finite and matched, the element is left out of norms.
 #pragma once
 
 #include <optional>
@@ -31,6 +32,7 @@ struct VectorError {
   Index worst = -1;        // element of the largest error; -1 if all are 0
   double relative_l2 = 0;  // ‖result − truth‖₂ / ‖truth‖₂; 0 for 0/0
   double cosine = 0;       // of the angle between result and truth; 1 for two zero vectors
+  Index mismatch = -1;     // first element where the truth is NaN or infinite and the result is not the same
 };
 VectorError vector_error(const std::vector<double>& truth, const std::vector<double>& result);
 
@@ -43,6 +45,7 @@ struct MatrixError {
   Index worst_row = -1;            // of that quotient; -1 if all are 0
   double absolute_l2 = 0;          // Frobenius norm of the difference
   double cosine = 0;               // of the angle between the two matrices as vectors
+  Index mismatch_row = -1;  // first row where the truth is NaN or infinite and the result is not the same
 };
 MatrixError matrix_error(const RowMajorMatrix<double>& truth, const RowMajorMatrix<double>& result);
 

@@ -16,13 +16,14 @@ namespace fljsd {
 // One quantity in one measure.
 struct VerdictRow {
   std::string quantity;  // "loss", "token_loss", "student_input_grad", ...
-  std::string measure;   // "absolute", "worst token", "worst row, relative L2", "relative L2"
+  std::string measure;   // "absolute", "worst token", "worst row, L2", "relative L2", "worst element"
   double error = 0;
   double budget = 0;
   double ratio = 0;        // error / budget, the test ratio; for a worst position, the largest one. 0 for 0/0
   Index worst = -1;        // token, row or element with the largest ratio; -1 if there is none
   double worst_case = 0;   // what gamma_n in place of statistics would allow
   double zero_error = 0;   // what an answer of all zeros would score in this measure
+  double zero_ratio = 0;   // and the largest test ratio it would have
   double bf16_budget = 0;  // what a pipeline with bf16 logits may score: the a-priori line of that class
   bool judged = true;      // false: see `note`
   bool pass = true;        // always true for a row that is not judged

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/error_bound/roundoff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace fljsd {
+namespace {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+}
+
+double gamma(double n, double u) {
+  const double product = n * u;
+  return product < 1 ? product / (1 - product) : infinity;
+}
+
+double statistical_gamma(double n, double u, double lambda) {
+  return std::expm1((lambda * std::sqrt(n) * u + n * u * u) / (1 - u));
+}
+
+double failure_probability(double lambda, double quantities) {
+  return std::min(1.0, 2 * quantities * std::exp(-lambda * lambda / 2));
+}
+
+double lambda_for(double probability, double quantities) {
+  return std::sqrt(2 * std::max(0.0, std::log(2 * std::max(1.0, quantities) / probability)));
+}
+
+double martingale_error(double squares, double additions, double u, double lambda) {
+  const double feedback = lambda * u * std::sqrt(additions);
+  return feedback < 1 ? lambda * u * std::sqrt(squares) / (1 - feedback) : infinity;
+}
+
+double dot_error(const DotScale& dot, const DotArithmetic& arithmetic) {
+  const double n = dot.terms, u = arithmetic.unit;
+  if (!(dot.absolute < arithmetic.largest)) return infinity;
+
+  // On any path from a term to the result: its product, at most n − 1 additions, and its two operands.
+  double worst = gamma(n, u) * dot.absolute;
+  if (arithmetic.operands > 0) worst += (1 + gamma(n, u)) * gamma(2, arithmetic.operands) * dot.absolute;
+  // Root mean square of the partial sums of a regular order of summation.
+  const double partial_square = dot.total * dot.total + dot.prefix_square + dot.square;
+  const double partial = std::sqrt(partial_square);
+  double statistical = infinity;
+  if (arithmetic.lambda > 0) {
+    const double operand_ratio = arithmetic.operands / u;
+    statistical = martingale_error(n * partial_square + (1 + 2 * operand_ratio * operand_ratio) * dot.square,
+                                   n, u, arithmetic.lambda);
+  }
+  double truncated = 0;
+  if (arithmetic.block > 0) {
+    const double blocks = std::ceil(n / arithmetic.block);
+    const double largest_product = std::sqrt(dot.square);
+    const double regular = 2 * partial + largest_product;
+    // Without statistics nothing better than Σ|t_i| bounds a partial sum or a product.
+    truncated = blocks * arithmetic.truncation *
+                (arithmetic.lambda > 0 ? std::min(regular, 3 * dot.absolute) : 3 * dot.absolute);
+  }
+  return std::min(worst, statistical) + truncated + 2 * n * arithmetic.smallest;
+}
+
+}  // namespace fljsd
