@@ -38,29 +38,29 @@ struct ChernoffSums {
 // Results of one token, in nats. All NaN for a row in which a model has no distribution.
 template <class Real>
 struct ChernoffResult {
-  Real divergence;            // D, in [0, h(beta)]
-  Real kappa;                 // Σ_v q_v·ln(1 + e^{s_v}), in [0, −ln(1−beta)]
+  Real divergence;            // D
+  Real kappa;                 // Σ_v q_v·ln(1 + e^{s_v})
   Real student_kl;            // KL(q‖M) = −ln(1−beta) − kappa
-  Real teacher_kl;            // KL(p‖M), in [0, −ln(beta)]
+  Real teacher_kl;            // KL(p‖M)
   Real log_sum_x, log_sum_y;  // ln Sx, ln Sy
 };
 
-// The sums turned into results. Values are moved into the interval where the true ones lie, which brings them
-// no further from the truth.
+// The rule applied to the sums, as it comes out.
 template <class Real>
-ChernoffResult<Real> finalise(const ChernoffSums<Real>& sums, const Quadrature& quadrature) {
-  using std::cos, std::exp, std::log, std::log1p, std::sin, std::sqrt;
+ChernoffResult<Real> apply_rule(const ChernoffSums<Real>& sums, const Quadrature& quadrature) {
+  using std::cos, std::log, std::log1p, std::sin, std::sqrt;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (!sums.valid || sums.max_x == -infinity || sums.max_y == -infinity) {
     const Real nan = std::numeric_limits<double>::quiet_NaN();
     return {nan, nan, nan, nan, nan, nan};
   }
-  const Real beta = quadrature.beta;
+  const Real beta = quadrature.beta, rest = 1 - beta;
+  const Real surprise_p = -log(beta), surprise_q = -log1p(Real(-beta));
   const Real log_x = log(sums.sum_x), log_y = log(sums.sum_y);
   // s_v = (r_v − ρ) + tau. Differences of maxima first: an offset common to all logits of a row has left by
   // then.
   const Real tau = ((sums.phase_y - sums.phase_x) - (sums.max_y - sums.max_x)) + (log_x - log_y) +
-                   (log(beta) - log1p(Real(-beta)));
+                   (surprise_q - surprise_p);
   Real divergence = 0, student = 0, teacher = 0;
   for (std::size_t k = 0; k < sums.real.size(); ++k) {
     const Real turns = drop_whole_turns(Real(static_cast<double>(k) * (tau / quadrature.period)));
@@ -71,19 +71,30 @@ ChernoffResult<Real> finalise(const ChernoffSums<Real>& sums, const Quadrature& 
     teacher += quadrature.teacher_kl[k].real() * real - quadrature.teacher_kl[k].imag() * imag;
   }
   const Real size = sqrt(sums.sum_x) * sqrt(sums.sum_y);
-  const Real most_q = -log1p(Real(-beta)), most_p = -log(beta);
-  const auto clamp = [](const Real& value, const Real& most) {
-    return value < 0 ? Real(0) : value > most ? most : value;
-  };
-  const Real entropy = beta * most_p + (1 - beta) * most_q;
-  const Real kappa = clamp(Real(sqrt(beta / (1 - beta)) * (student / size)), most_q);
-  const Real teacher_part = clamp(Real(sqrt((1 - beta) / beta) * (teacher / size)), most_p);
-  return {clamp(Real(entropy - sqrt(beta * (1 - beta)) * (divergence / size)), entropy),
+  const Real kappa = sqrt(beta / rest) * (student / size);
+  return {beta * surprise_p + rest * surprise_q - sqrt(beta * rest) * (divergence / size),
           kappa,
-          most_q - kappa,
-          most_p - teacher_part,
+          surprise_q - kappa,
+          surprise_p - sqrt(rest / beta) * (teacher / size),
           log_x,
           log_y};
+}
+
+// The results of a token: each value is moved into the interval where the true one lies, 0 <= D <= h(beta),
+// 0 <= KL(q‖M) <= −ln(1−beta), 0 <= KL(p‖M) <= −ln(beta). That brings none further from the truth.
+template <class Real>
+ChernoffResult<Real> finalise(const ChernoffSums<Real>& sums, const Quadrature& quadrature) {
+  using std::log, std::log1p;
+  ChernoffResult<Real> result = apply_rule(sums, quadrature);
+  const auto clamp = [](const Real& value, const Real& most) {
+    return value < 0 ? Real(0) : value > most ? most : value;  // NaN stays
+  };
+  const Real beta = quadrature.beta, surprise_p = -log(beta), surprise_q = -log1p(Real(-beta));
+  result.divergence = clamp(result.divergence, Real(beta * surprise_p + (1 - beta) * surprise_q));
+  result.kappa = clamp(result.kappa, surprise_q);
+  result.student_kl = surprise_q - result.kappa;
+  result.teacher_kl = clamp(result.teacher_kl, surprise_p);
+  return result;
 }
 
 template <class Real>
