@@ -9,6 +9,7 @@
 #include "reference/parallel.h"
 #include "reference/rounding/products.h"
 #include "reference/rounding/row.h"
+#include "reference/rounding/tree_sum.h"
 
 namespace fljsd {
 namespace {
@@ -174,22 +175,22 @@ class PipelineRun {
     row_model_.teacher_logits(row(products.teacher), run_.teacher_bias, w.y);
   }
 
-  // fp32: Σ (loss · rounded 1/divisor), tokens ascending.
+  template <class Real>
+  double reduced_loss() const {
+    const Real scale = 1 / static_cast<Real>(reduction_divisor(run_.options, result_.counted));
+    TreeSum<Real> sum;
+    for (Index t : run_.counted)
+      sum.add(static_cast<Real>(result_.token_loss[static_cast<std::size_t>(t)]) * scale);
+    return sum.value();
+  }
+
   void finish_loss() {
-    const double divisor = static_cast<double>(reduction_divisor(run_.options, result_.counted));
     const DType dtype = dtype_of(pipeline_.loss, run_.problem.student_input.dtype);
     if (run_.options.reduction == Reduction::none) {
       round_all(dtype, result_.token_loss);
-    } else if (pipeline_.arithmetic == Arithmetic::fp32) {
-      const float scale = 1 / static_cast<float>(divisor);
-      float sum = 0;
-      for (Index t : run_.counted)
-        sum += static_cast<float>(result_.token_loss[static_cast<std::size_t>(t)]) * scale;
-      result_.loss = round_to(dtype, sum);
     } else {
-      Sum<double> sum;
-      for (Index t : run_.counted) sum.add(result_.token_loss[static_cast<std::size_t>(t)]);
-      result_.loss = round_to(dtype, sum.value() / divisor);
+      result_.loss = round_to(
+          dtype, pipeline_.arithmetic == Arithmetic::fp32 ? reduced_loss<float>() : reduced_loss<double>());
     }
   }
 

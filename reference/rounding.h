@@ -5,9 +5,9 @@
 //   Result r = run_pipeline(problem, options, Wanted::all(), liger->pipeline);
 //
 // The models say what the roundings cost, not what a particular GPU returns. Every fp32 sum here has a stated
-// order (rounding/ordered_product.h, rounding/row.h); a GPU sums in another order, its tensor cores align and
-// truncate products instead of rounding each sum, its compiler contracts a·b + c, and its exponentials are
-// off by an ulp or two. The rounding to a stored format, which dominates, is the same.
+// order (rounding/ordered_product.h, rounding/tree_sum.h); a GPU sums in another order, its tensor cores
+// align and truncate products instead of rounding each sum, its compiler contracts a·b + c, and its
+// exponentials are off by an ulp or two. The rounding to a stored format, which dominates, is the same.
 //
 // Elementary functions are those of the C library, so the last bit of an fp32 value may differ between
 // machines.

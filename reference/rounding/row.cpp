@@ -9,35 +9,13 @@
 #include <mutex>
 
 #include "reference/rounding/float_spec.h"
+#include "reference/rounding/tree_sum.h"
 
 namespace fljsd {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
-// A sum over the vocabulary; see row.h.
-template <class Real>
-class RowSum;
-
-template <>
-class RowSum<double> : public Sum<double> {};
-
-template <>
-class RowSum<float> {
- public:
-  void add(float term) { lanes_[count_++ % lanes_.size()] += term; }
-  float value() const {
-    auto lanes = lanes_;
-    for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
-      for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-    return lanes[0];
-  }
-
- private:
-  std::array<float, 1024> lanes_{};
-  std::size_t count_ = 0;
-};
 
 bool has_distribution(std::span<const double> row) {
   bool any = false;
@@ -52,7 +30,7 @@ bool has_distribution(std::span<const double> row) {
 struct FloatLogSum {
   explicit FloatLogSum(std::span<const double> row) {
     for (double value : row) max = std::max(max, static_cast<float>(value));  // NaN is passed over ...
-    RowSum<float> terms;
+    TreeSum<float> terms;
     for (double value : row) terms.add(std::exp(static_cast<float>(value) - max));  // ... and found here
     sum = terms.value();
     log_sum = std::log(sum);
@@ -114,7 +92,7 @@ Real product(bool guarded, Real probability, Real factor) {
 template <class Real>
 Real difference(const RowModel::Workspace& w, const Constants<Real>& c, std::span<double> gradient) {
   const std::size_t vocab = w.d.size();
-  RowSum<Real> divergence_sum, kl_sum;
+  TreeSum<Real> divergence_sum, kl_sum;
   for (std::size_t v = 0; v < vocab; ++v) {
     const LogRatio<Real> ratio = Entry<Real>(w, v).ratio();
     divergence_sum.add(divergence_term(ratio, c.beta));
@@ -129,7 +107,7 @@ Real difference(const RowModel::Workspace& w, const Constants<Real>& c, std::spa
 template <class Real>
 Real log_mixture(const RowModel::Workspace& w, const Constants<Real>& c, bool guarded, bool ignored,
                  std::span<double> gradient) {
-  RowSum<Real> divergence_sum, gradient_sum;
+  TreeSum<Real> divergence_sum, gradient_sum;
   for (std::size_t v = 0; v < w.d.size(); ++v) {
     const Entry<Real> e(w, v);
     const Real q = std::exp(e.log_q), p = std::exp(e.log_p);
@@ -163,7 +141,7 @@ template <class Real>
 Real log_mixture_autograd(const RowModel::Workspace& w, const Constants<Real>& c, bool guarded,
                           DType log_softmax_grad, std::span<double> gradient) {
   const Real student_scale = c.rest * c.scale, teacher_scale = c.beta * c.scale;
-  RowSum<Real> teacher_kl, student_kl;
+  TreeSum<Real> teacher_kl, student_kl;
   for (std::size_t v = 0; v < w.d.size(); ++v) {
     const Entry<Real> e(w, v);
     const Real q = std::exp(e.log_q), p = std::exp(e.log_p);
@@ -192,7 +170,7 @@ Real log_mixture_autograd(const RowModel::Workspace& w, const Constants<Real>& c
   }
   if (!gradient.empty()) {
     round_all(log_softmax_grad, gradient);
-    RowSum<Real> gradient_sum;
+    TreeSum<Real> gradient_sum;
     for (double g : gradient) gradient_sum.add(static_cast<Real>(g));
     const Real sum = gradient_sum.value();
     for (std::size_t v = 0; v < gradient.size(); ++v)
@@ -207,7 +185,7 @@ template <class Real>
 Real softplus_form(const RowModel::Workspace& w, const Constants<Real>& c, double beta,
                    std::span<double> gradient) {
   const Real log_odds = static_cast<Real>(std::log(beta / (1 - beta)));
-  RowSum<Real> student_sum, teacher_sum;
+  TreeSum<Real> student_sum, teacher_sum;
   for (std::size_t v = 0; v < w.d.size(); ++v) {
     const Entry<Real> e(w, v);
     const Real p = std::exp(e.log_p);

@@ -2,9 +2,8 @@
 // One row of a pipeline: from the stored logits of one token to its loss and the stored gradient of its
 // logits.
 //
-// Values are handed over as doubles that hold the rounded values exactly. A sum over the vocabulary in fp32
-// is formed as a block of 1024 GPU threads forms it: thread i adds the entries i, i + 1024, ... in that
-// order, then the 1024 sums are halved by adding the upper half to the lower until one is left.
+// Values are handed over as doubles that hold the rounded values exactly. Sums over the vocabulary are formed
+// in the order of tree_sum.h.
 #pragma once
 
 #include <optional>
