@@ -113,7 +113,7 @@ int run_subcommand(const Command& command, const std::vector<std::string>& argum
   } catch (const CLI::ParseError& error) {
     return complain(parse_error_text(app, error));
   }
-  return action();
+  return action(fmt::format("fljsd {} {}", command.name, fmt::join(arguments, " ")));
 }
 
 void print_help() {

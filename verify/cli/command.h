@@ -24,7 +24,8 @@ class UsageError : public std::runtime_error {
 };
 
 // Runs the subcommand with the options that were parsed; returns the exit status. Bad input is thrown.
-using Action = std::function<int()>;
+// `command_line` is what was typed, for records.
+using Action = std::function<int(const std::string& command_line)>;
 
 struct Command {
   const char* name;

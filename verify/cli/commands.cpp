@@ -7,8 +7,10 @@ namespace fljsd {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
+      {"audit", "Judge how accurate fused linear + JSD pipelines are", setup_audit},
       {"gen", "Write a case of one of the input families to a file", setup_gen},
       {"loss", "Compute the true losses and gradients of a case", setup_loss},
+      {"check", "Judge a result that any program computed for a case", setup_check},
   };
   return all;
 }

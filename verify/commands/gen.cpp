@@ -155,7 +155,7 @@ Action setup_gen(CLI::App& app) {
   app.add_option("--out", options->out, "The safetensors file to write");
   app.add_flag("--json", options->json,
                "Print JSON about what was written, or with --list about the families");
-  return [options] { return run(*options); };
+  return [options](const std::string&) { return run(*options); };
 }
 
 }  // namespace fljsd

@@ -206,7 +206,7 @@ Action setup_loss(CLI::App& app) {
                  "certified tier writes the double that the true value rounds to, or the middle of an "
                  "enclosure that is inconclusive");
   app.add_flag("--json", options->json, "Print JSON; numbers that are not finite are strings");
-  return [options] { return run(*options); };
+  return [options](const std::string&) { return run(*options); };
 }
 
 }  // namespace fljsd

@@ -16,6 +16,13 @@ std::string non_finite(double x) {
   return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
 }
 
+// Two digits and an exponent without leading zeros: "1.4e-5".
+std::string scientific(double x) {
+  const std::string text = fmt::format("{:.1e}", x);
+  const std::size_t e = text.find('e');
+  return fmt::format("{}e{}", text.substr(0, e), std::stoi(text.substr(e + 1)));
+}
+
 }  // namespace
 
 nlohmann::ordered_json json_number(double x) {
@@ -39,13 +46,15 @@ std::string hex_float(double x) {
   return buffer;
 }
 
-std::string short_number(double x) {
+std::string short_number(double x, int digits) {
   if (!std::isfinite(x)) return non_finite(x);
   const double magnitude = std::abs(x);
   if (x == 0) return "0";
-  if (magnitude < 1e-3 || magnitude >= 99950) return fmt::format("{:.1e}", x);
-  if (magnitude >= 99.95) return fmt::format("{:.0f}", x);
-  return fmt::format("{:#.3g}", x);
+  if (magnitude < 1e-3 || magnitude >= 9999.5) return scientific(x);
+  if (magnitude >= std::pow(10, digits - 1)) return fmt::format("{:.0f}", x);
+  std::string text = fmt::format("{:#.{}g}", x, digits);
+  if (text.back() == '.') text.pop_back();
+  return text;
 }
 
 std::string percent(double share) {
@@ -53,7 +62,7 @@ std::string percent(double share) {
   if (!std::isfinite(x)) return non_finite(x);
   const double magnitude = std::abs(x);
   if (x == 0) return "0 %";
-  if (magnitude < 1e-3 || magnitude >= 99950) return fmt::format("{:.1e} %", x);
+  if (magnitude < 1e-3 || magnitude >= 99950) return scientific(x) + " %";
   if (magnitude >= 9.95) return fmt::format("{:.0f} %", x);
   return fmt::format("{:#.2g} %", x);
 }

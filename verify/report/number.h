@@ -18,9 +18,9 @@ double number_from_json(const nlohmann::ordered_json& value);
 // The C hex float of x, as printf's %a: exact, and readable by strtod.
 std::string hex_float(double x);
 
-// Three significant digits for a person, at most 8 characters: "0", "0.137", "3.03e2" as "303", "1.4e-05",
-// "nan".
-std::string short_number(double x);
+// For a person: `digits` significant digits, or two and an exponent where plain digits would be long: "0",
+// "0.137", "303", "1.4e-5", "nan". At most 6 characters for two digits, 7 for three, and a sign.
+std::string short_number(double x, int digits = 3);
 
 // A share as a percentage with two significant digits: "137 %", "3.2 %", "0.17 %", "4e-05 %".
 std::string percent(double share);

@@ -35,7 +35,7 @@ void Table::add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::text(int indent) const {
+std::string Table::text(int indent, int total_width) const {
   const std::size_t columns = headings_.size();
   std::vector<std::vector<std::string>> headings;
   std::vector<int> width(columns, 0);
@@ -47,6 +47,10 @@ std::string Table::text(int indent) const {
     for (const auto& row : rows_) width[c] = std::max(width[c], display_width(row[c].text));
   }
 
+  int total = indent + 2 * static_cast<int>(columns) - 2;
+  for (const int w : width) total += w;
+  const std::string gap = spaces(total <= total_width ? 2 : 1);
+
   std::string out;
   const auto put_line = [&](const auto& cell_at) {
     std::string line = spaces(indent);
@@ -54,7 +58,7 @@ std::string Table::text(int indent) const {
     for (std::size_t c = 0; c < columns; ++c) {
       const Cell cell = cell_at(c);
       const std::string padding = spaces(width[c] - display_width(cell.text));
-      if (c > 0) pending += "  ";
+      if (c > 0) pending += gap;
       if (!flush_left_[c]) pending += padding;
       if (!cell.text.empty()) {
         line += pending + styled(cell.style, cell.text);

@@ -26,8 +26,9 @@ class Table {
   // Throws std::logic_error unless there are as many cells as headings.
   void add(std::vector<Cell> row);
 
-  // Every line ends with a newline and starts with `indent` spaces. No trailing spaces.
-  std::string text(int indent = 2) const;
+  // Every line ends with a newline and starts with `indent` spaces. No trailing spaces. Columns are two
+  // spaces apart, or one if the table would be wider than `width` otherwise.
+  std::string text(int indent = 2, int width = terminal_width()) const;
 
  private:
   std::vector<std::string> headings_;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// One workload of an audit: truth, every candidate's verdict, attribution, certified tokens.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "verify/audit/plan.h"
+#include "verify/audit/report.h"
+
+namespace fljsd {
+
+// Told what is being computed, whenever that changes.
+using OnStep = std::function<void(const std::string&)>;
+
+// Memory at most: the case, about 1 GiB, and the gradients of each distinct pipeline.
+WorkloadReport judge_workload(const Workload& workload, std::span<const RoundingModel> candidates,
+                              const OnStep& on_step);
+
+}  // namespace fljsd

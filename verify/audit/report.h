@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an audit found, as plain data: computing fills it (audit.h), rendering reads it (render.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/accuracy_class.h"
+#include "reference/enclosure.h"
+#include "reference/problem.h"
+#include "verify/judge/verdict.h"
+
+namespace fljsd {
+
+// What ran, where and when.
+struct RunRecord {
+  std::string command;  // as typed
+  std::string date;     // UTC, ISO 8601
+  std::string version, commit, compiler, build_type;
+  std::string cpu;
+  int threads = 0;
+  std::uint64_t seed = 0;
+  double seconds = 0;
+  std::int64_t peak_memory = 0;  // bytes resident at most
+};
+
+// The inputs of one workload.
+struct WorkloadInfo {
+  std::string family;
+  int family_number = 0;
+  Index tokens = 0;  // of the workload
+  Index judged_tokens =
+      0;  // the sample of them that was computed; the batch of every loss and gradient below
+  Index student_hidden = 0, teacher_hidden = 0, vocab = 0;
+  Index weight_rows = 0;  // rows of the weight gradient that were judged
+  std::string dtype;
+  std::optional<double> strength;
+  double beta = 0, temperature = 0;
+  std::uint64_t seed = 0;
+};
+
+// The errors of one result in the numbers that a reader compares first. Absent: not computed, or the truth is
+// not finite.
+struct Errors {
+  std::optional<double> loss;                // relative
+  std::optional<double> token_loss;          // absolute, worst token
+  std::optional<double> student_input_grad;  // relative L2 over all tokens; the largest gradients decide it
+  // Relative L2 of the median token: where a few tokens have almost all of the gradient, the number above is
+  // theirs.
+  std::optional<double> median_token_grad;
+  std::optional<double> student_weight_grad;  // relative L2 over the judged rows
+};
+
+struct CandidateReport {
+  std::string name, description;
+  Errors errors;
+  Verdict verdict;  // by the class that the candidate declares
+};
+
+// One step on the way from float64 throughout to a candidate's arithmetic.
+struct AttributionStep {
+  std::string name;             // "logits to bf16"
+  std::string does;             // how the candidate does it
+  bool same_as_before = false;  // the candidate does this step as float64 throughout would
+  Errors added;                 // distance between the results with and without this step
+  Errors total;                 // error with all steps up to this one
+};
+
+struct Attribution {
+  std::string candidate;
+  std::vector<AttributionStep> steps;
+};
+
+// One token's loss, certified.
+struct CertifiedToken {
+  Index token = 0;  // of the workload
+  Enclosure enclosure;
+  double double_tier = 0;
+  double error = 0;  // the largest distance of the double tier from any point of the enclosure
+  double bound = 0;  // what the double tier promises
+  bool kept() const { return error <= bound; }
+};
+
+struct WorkloadReport {
+  WorkloadInfo info;
+  std::optional<double> true_loss;
+  Errors zero;  // what an answer of all zeros scores
+  std::vector<CandidateReport> candidates;
+  std::vector<Attribution> attributions;
+  std::vector<CertifiedToken> certified;
+  double seconds = 0;
+};
+
+struct AuditReport {
+  static constexpr int schema = 1;
+  RunRecord run;
+  std::vector<WorkloadReport> survey;    // every family, small
+  std::vector<WorkloadReport> in_depth;  // the published size, with attribution and certified tokens
+
+  // Whether every candidate keeps the class that it declares, and the double tier its bound.
+  bool pass() const;
+};
+
+}  // namespace fljsd
