@@ -175,6 +175,35 @@ TEST(Storage, CommonFormatIsTheWiderOrOneThatHoldsBoth) {
   EXPECT_EQ(dtype_of(Storage::bf16, DType::f64), DType::bf16);
 }
 
+// A row of models whose tensors have different formats.
+RowRun mixed_run(const Pipeline& pipeline, DType student, DType teacher) {
+  const auto x = normal_row(60, 10, 17), y = normal_row(60, 10, 18);
+  Case c = tiny_case(student);
+  const Case other = tiny_case(teacher);
+  c.teacher_input = other.teacher_input;
+  c.teacher_weight = other.teacher_weight;
+  RowRun run(pipeline, x, y);
+  run.w.x = x;
+  run.w.y = y;
+  run.loss = RowModel(pipeline, c.problem(), {}, 1).run(run.w, false, run.dlogits);
+  return run;
+}
+
+// Fault: one model's format taken for the other's, or the student's dlogits stored as the teacher's tensors
+// are.
+TEST(Storage, OfTheInputIsEachModelsOwn) {
+  Pipeline p;
+  p.log_softmax = p.dlogits = Storage::input;
+  const RowRun narrow = mixed_run(p, DType::bf16, DType::f32), wide = mixed_run(p, DType::f32, DType::bf16);
+  EXPECT_TRUE(representable(DType::bf16, narrow.w.log_q));
+  EXPECT_FALSE(representable(DType::bf16, narrow.w.log_p));
+  EXPECT_TRUE(representable(DType::bf16, narrow.dlogits));
+  EXPECT_FALSE(representable(DType::bf16, wide.w.log_q));
+  EXPECT_TRUE(representable(DType::bf16, wide.w.log_p));
+  EXPECT_TRUE(representable(DType::f32, wide.dlogits));
+  EXPECT_FALSE(representable(DType::bf16, wide.dlogits));
+}
+
 // Fault: dlogits stored before the reduction factor or the temperature is in, which changes the rounding; one
 // of the two roundings around the temperature missing.
 TEST(Dlogits, AreStoredWithFactorAndTemperature) {
@@ -295,6 +324,51 @@ TEST(Autograd, StoresTheGradientOfLogQ) {
   }
 }
 
+// The divergence as a function of log q and log p that need not be normalised, as automatic differentiation
+// sees it.
+double mixture_divergence(const std::vector<double>& log_q, const std::vector<double>& log_p, double beta) {
+  double sum = 0;
+  for (std::size_t v = 0; v < log_q.size(); ++v) {
+    const double q = std::exp(log_q[v]), p = std::exp(log_p[v]), log_m = std::log(beta * p + (1 - beta) * q);
+    sum += beta * p * (log_p[v] - log_m) + (1 - beta) * q * (log_q[v] - log_m);
+  }
+  return sum;
+}
+
+// Fault: a path of the graph left out or weighted wrongly. With a normalised q such an error can hide: a
+// multiple of q in the gradient of log q disappears in the log-softmax's backward step. With a log-softmax
+// stored in bf16, Σ q is not 1, and it shows. Central differences with h = 2^-17 are off by h²/6 times a
+// third derivative (at most 10 for these rows) and by 2^-53/h, together less than 2^-33.
+TEST(Autograd, IsTheDerivativeAtTheStoredLogSoftmax) {
+  const auto x = normal_row(6, 4, 21), y = normal_row(6, 4, 22);
+  for (double beta : {0.1, 0.5, 0.8}) {
+    Options options;
+    options.beta = beta;
+    for (Formula formula : {Formula::log_mixture, Formula::log_mixture_autograd}) {
+      Pipeline p = with_formula(formula);
+      p.log_softmax = Storage::input;
+      const RowRun run(p, x, y, options);
+      std::vector<double> g(6);
+      double sum = 0, h = 0x1p-17;
+      for (std::size_t v = 0; v < 6; ++v) {
+        auto up = run.w.log_q, down = run.w.log_q;
+        up[v] += h;
+        down[v] -= h;
+        g[v] = (mixture_divergence(up, run.w.log_p, beta) - mixture_divergence(down, run.w.log_p, beta)) /
+               (2 * h);
+        sum += g[v];
+      }
+      EXPECT_LE(std::abs(run.loss - mixture_divergence(run.w.log_q, run.w.log_p, beta)), 0x1p-47);
+      for (std::size_t v = 0; v < 6; ++v) {
+        // log_mixture takes the fp32 softmax for e^{log q}: 2^-22 of it is enough.
+        const double allowed = 7 * 0x1p-33 + 0x1p-22 * std::abs(sum);  // of g[v] and of six in the sum
+        EXPECT_LE(std::abs(run.dlogits[v] - (g[v] - std::exp(run.w.log_q[v]) * sum)), allowed)
+            << name(formula) << beta;
+      }
+    }
+  }
+}
+
 // Fault: a NaN that the published formulas give, smoothed over; or one in a guarded pipeline. Both
 // probabilities of the second entry underflow in fp32, log M is −inf, and 0·(−inf) is NaN.
 TEST(Guard, DecidesWhatAnUnderflowOfBothModelsGives) {
@@ -328,6 +402,33 @@ TEST(Guard, DecidesWhatAMaskedEntryGives) {
   for (Formula formula : {Formula::log_mixture, Formula::log_mixture_autograd})
     EXPECT_TRUE(std::isnan(RowRun(with_formula(formula, false), {0, -infinity}, {0, 0}).loss))
         << name(formula);
+}
+
+// Fault: −inf − (−inf) for the difference of an entry that neither model has.
+TEST(Guard, AnEntryThatNeitherModelHasDiffersByNothing) {
+  for (Storage storage : {Storage::float64, Storage::fp32, Storage::bf16}) {
+    Pipeline p;
+    p.log_softmax = storage;
+    const RowRun run(p, {0, -infinity, 1}, {1, -infinity, 0});
+    EXPECT_EQ(run.w.d[1], 0);
+    EXPECT_EQ(run.w.q[1], 0);
+    EXPECT_EQ(run.dlogits[1], 0);
+  }
+}
+
+// Fault: a constant that the one-pass statistics missed and that is used all the same. Nearly disjoint
+// supports: kappa has an absolute error of about 1e-6, the gradient is smaller than that.
+TEST(OnePass, SweepsARowAgainWhenItsConstantMissed) {
+  const std::vector<double> x = {0, -1, -30, -31}, y = {-30, -31, 0, -1};
+  const std::vector<float> x32(x.begin(), x.end()), y32(y.begin(), y.end());
+  const OnePassPlan plan({.beta = 0.5});
+  std::vector<float> expected(4);
+  const OnePassRow row = one_pass_row(x32, y32, plan);
+  const OnePassCertificate certificate = one_pass_gradient(x32, y32, row, plan, expected);
+  ASSERT_TRUE(certificate.missed);
+  one_pass_gradient(x32, y32, with_swept_constant(row, certificate, plan), plan, expected);
+  const RowRun run(with_formula(Formula::one_pass), x, y);
+  EXPECT_EQ(run.dlogits, std::vector<double>(expected.begin(), expected.end()));
 }
 
 // Fault: a row without a distribution that gets a finite loss.
