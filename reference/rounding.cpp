@@ -88,13 +88,54 @@ class PipelineRun {
 
   bool sums_logits_in_float64() const { return pipeline_.logits == Storage::float64; }
 
-  void add(const Block& block) {
-    if (pipeline_.accumulation == Arithmetic::fp32) {
-      add_as<float>(block);
-    } else {
-      add_as<double>(block);
-    }
+  bool sums_gradients_in_fp32() const { return pipeline_.accumulation == Arithmetic::fp32; }
+
+  // The tokens of a block that this pipeline reads.
+  std::vector<Index> tokens_read(const Block& block) const {
+    std::vector<Index> tokens;
+    for (const Index position : positions_read(block))
+      tokens.push_back(block.tokens[static_cast<std::size_t>(position)]);
+    return tokens;
   }
+
+  // Losses of a block's tokens, and what they add to the gradients of weight and bias. Fills `dlogits`,
+  // packed [tokens read, vocab], or empty when no gradient is wanted. Real is the type of the gradients'
+  // sums.
+  template <class Real>
+  void add(const Block& block, std::span<Real> dlogits) {
+    const std::vector<Index> positions = positions_read(block), tokens = tokens_read(block);
+    const Index count = static_cast<Index>(tokens.size()), vocab = run_.vocab;
+    const bool with_gradient = run_.wanted.any_grad();
+
+    // Several rows a piece, which share their working memory.
+    const Index rows_per_piece = std::max<Index>({1, 4096 / vocab, count / 8});
+    parallel_for((count + rows_per_piece - 1) / rows_per_piece, [&](Index piece) {
+      RowModel::Workspace w;
+      std::vector<double> row_dlogits(with_gradient ? static_cast<std::size_t>(vocab) : 0);
+      for (Index i = piece * rows_per_piece; i < std::min(count, (piece + 1) * rows_per_piece); ++i) {
+        if (sums_logits_in_float64()) {
+          load_logits(*block.float64, positions[static_cast<std::size_t>(i)], w);
+        } else {
+          load_logits(*block.fp32, positions[static_cast<std::size_t>(i)], w);
+        }
+        const Index token = tokens[static_cast<std::size_t>(i)];
+        const bool ignored = !is_counted(run_.problem, run_.options, token);
+        const double loss = row_model_.run(w, ignored, row_dlogits);
+        result_.token_loss[static_cast<std::size_t>(token)] = ignored ? 0 : loss;
+        if (!with_gradient) continue;
+        std::transform(row_dlogits.begin(), row_dlogits.end(), dlogits.begin() + i * vocab,
+                       [](double value) { return static_cast<Real>(value); });
+      }
+    });
+
+    if (weight_grad_) {
+      const std::vector<Real> input = decode_rows<Real>(run_.problem.student_input, tokens);
+      weight_grad_->add<Real>(count, dlogits, vocab, input);
+    }
+    if (bias_grad_) bias_grad_->add<Real>(count, dlogits, vocab, std::vector<Real>(tokens.size(), Real{1}));
+  }
+
+  RowMajorMatrix<double>& student_input_grad() { return result_.student_input_grad; }
 
   Result finish() {
     finish_loss();
@@ -122,47 +163,14 @@ class PipelineRun {
     round_all(dtype, std::span(matrix.data(), static_cast<std::size_t>(matrix.size())));
   }
 
-  // Real is the type of the gradients' sums.
-  template <class Real>
-  void add_as(const Block& block) {
-    std::vector<Index> positions, tokens;  // of the tokens that this pipeline reads
+  // Where the tokens that this pipeline reads stand in a block.
+  std::vector<Index> positions_read(const Block& block) const {
+    std::vector<Index> positions;
     for (std::size_t i = 0; i < block.tokens.size(); ++i) {
-      if (pipeline_.guarded && !is_counted(run_.problem, run_.options, block.tokens[i])) continue;
-      positions.push_back(static_cast<Index>(i));
-      tokens.push_back(block.tokens[i]);
+      if (!pipeline_.guarded || is_counted(run_.problem, run_.options, block.tokens[i]))
+        positions.push_back(static_cast<Index>(i));
     }
-    const Index count = static_cast<Index>(tokens.size()), vocab = run_.vocab;
-    const bool with_gradient = run_.wanted.any_grad();
-    std::vector<Real> dlogits(with_gradient ? static_cast<std::size_t>(count * vocab) : 0);
-
-    // Several rows a piece, which share their working memory.
-    const Index rows_per_piece = std::max<Index>({1, 4096 / vocab, count / 8});
-    parallel_for((count + rows_per_piece - 1) / rows_per_piece, [&](Index piece) {
-      RowModel::Workspace w;
-      std::vector<double> row_dlogits(with_gradient ? static_cast<std::size_t>(vocab) : 0);
-      for (Index i = piece * rows_per_piece; i < std::min(count, (piece + 1) * rows_per_piece); ++i) {
-        if (sums_logits_in_float64()) {
-          load_logits(*block.float64, positions[static_cast<std::size_t>(i)], w);
-        } else {
-          load_logits(*block.fp32, positions[static_cast<std::size_t>(i)], w);
-        }
-        const Index token = tokens[static_cast<std::size_t>(i)];
-        const bool ignored = !is_counted(run_.problem, run_.options, token);
-        const double loss = row_model_.run(w, ignored, row_dlogits);
-        result_.token_loss[static_cast<std::size_t>(token)] = ignored ? 0 : loss;
-        std::transform(row_dlogits.begin(), row_dlogits.end(), dlogits.begin() + i * vocab,
-                       [](double value) { return static_cast<Real>(value); });
-      }
-    });
-
-    if (run_.wanted.student_input_grad) {
-      input_gradient<Real>(dlogits, tokens, vocab, run_.problem.student_weight, result_.student_input_grad);
-    }
-    if (weight_grad_) {
-      const std::vector<Real> input = decode_rows<Real>(run_.problem.student_input, tokens);
-      weight_grad_->add<Real>(count, dlogits, vocab, input);
-    }
-    if (bias_grad_) bias_grad_->add<Real>(count, dlogits, vocab, std::vector<Real>(tokens.size(), Real{1}));
+    return positions;
   }
 
   template <class Real>
@@ -201,6 +209,31 @@ class PipelineRun {
   std::optional<TokenSum> weight_grad_, bias_grad_;
 };
 
+// One block of tokens for pipelines whose gradients are summed in Real. Their dlogits are stacked, so that
+// the weight is decoded once for as many of them as fit into a quarter of a GiB.
+template <class Real>
+void add_block(const Run& run, std::span<PipelineRun* const> pipelines, const Block& block) {
+  const auto vocab = run.wanted.any_grad() ? static_cast<std::size_t>(run.vocab) : 0;
+  const std::size_t most = (std::size_t{1} << 28) / sizeof(Real) / std::max<std::size_t>(1, vocab);  // rows
+  for (std::size_t first = 0; first < pipelines.size();) {
+    std::vector<InputGradientRow> rows;
+    std::size_t last = first;
+    for (; last < pipelines.size(); ++last) {
+      const std::vector<Index> tokens = pipelines[last]->tokens_read(block);
+      if (last > first && rows.size() + tokens.size() > most) break;
+      for (const Index token : tokens) rows.push_back({&pipelines[last]->student_input_grad(), token});
+    }
+    std::vector<Real> dlogits(rows.size() * vocab);
+    for (std::size_t done = 0; first < last; ++first) {
+      const std::size_t size = pipelines[first]->tokens_read(block).size() * vocab;
+      pipelines[first]->add<Real>(block, std::span(dlogits).subspan(done, size));
+      done += size;
+    }
+    if (run.wanted.student_input_grad)
+      input_gradient<Real>(dlogits, rows, run.vocab, run.problem.student_weight);
+  }
+}
+
 }  // namespace
 
 std::vector<Result> run_pipelines(const Problem& problem, const Options& options, const Wanted& wanted,
@@ -213,6 +246,8 @@ std::vector<Result> run_pipelines(const Problem& problem, const Options& options
   runs.reserve(pipelines.size());
   for (const Pipeline& pipeline : pipelines) runs.emplace_back(run, pipeline);
 
+  std::vector<PipelineRun*> sum_in_fp32, sum_in_float64;  // gradients
+  for (PipelineRun& r : runs) (r.sums_gradients_in_fp32() ? sum_in_fp32 : sum_in_float64).push_back(&r);
   const auto any = [&](const auto& property) { return std::any_of(runs.begin(), runs.end(), property); };
   const bool float64 = any([](const PipelineRun& r) { return r.sums_logits_in_float64(); });
   const bool fp32 = any([](const PipelineRun& r) { return !r.sums_logits_in_float64(); });
@@ -226,7 +261,8 @@ std::vector<Result> run_pipelines(const Problem& problem, const Options& options
     block.tokens = std::span(tokens).subspan(first, std::min(block_size, tokens.size() - first));
     if (fp32) block.fp32.emplace(run, block.tokens);
     if (float64) block.float64.emplace(run, block.tokens);
-    for (PipelineRun& r : runs) r.add(block);
+    add_block<float>(run, sum_in_fp32, block);
+    add_block<double>(run, sum_in_float64, block);
   }
 
   std::vector<Result> results;

@@ -28,8 +28,8 @@ namespace fljsd {
 // do. A published pipeline has no valid_vocab: the model is given the valid part of the vocabulary.
 //
 // Memory besides inputs and gradients asked for: about 40 bytes for each logit of a block of tokens, which
-// is at most 64 tokens and 2^23 logits (one token, if the vocabulary is larger): 350 MiB. The result does
-// not depend on the number of threads.
+// is at most 64 tokens and 2^23 logits (one token, if the vocabulary is larger), 350 MiB, and for several
+// pipelines another 256 MiB. The result does not depend on the number of threads.
 Result run_pipeline(const Problem& problem, const Options& options, const Wanted& wanted,
                     const Pipeline& pipeline);
 

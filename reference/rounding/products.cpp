@@ -74,9 +74,9 @@ std::vector<Real> logit_products(const MatrixView& input, std::span<const Index>
 }
 
 template <class Real>
-void input_gradient(std::span<const Real> dlogits, std::span<const Index> tokens, Index vocab,
-                    const MatrixView& weight, RowMajorMatrix<double>& input_grad) {
-  const Index count = static_cast<Index>(tokens.size());
+void input_gradient(std::span<const Real> dlogits, std::span<const InputGradientRow> rows, Index vocab,
+                    const MatrixView& weight) {
+  const Index count = static_cast<Index>(rows.size());
   parallel_for(pieces(weight.cols, tile_hidden), [&](Index piece) {
     const Index col = piece * tile_hidden, cols = std::min(tile_hidden, weight.cols - col);
     std::vector<Real> tile, sums(static_cast<std::size_t>(count * cols));
@@ -86,9 +86,10 @@ void input_gradient(std::span<const Real> dlogits, std::span<const Index> tokens
       add_ordered_product<Real>(count, depth, cols, dlogits.data() + v, vocab, tile.data(), cols, sums.data(),
                                 cols);
     }
-    for (Index t = 0; t < count; ++t)
-      std::copy_n(sums.data() + t * cols, cols,
-                  input_grad.row(tokens[static_cast<std::size_t>(t)]).data() + col);
+    for (Index i = 0; i < count; ++i) {
+      const InputGradientRow& row = rows[static_cast<std::size_t>(i)];
+      std::copy_n(sums.data() + i * cols, cols, row.gradient->row(row.token).data() + col);
+    }
   });
 }
 
@@ -175,10 +176,10 @@ template std::vector<float> logit_products<float>(const MatrixView&, std::span<c
                                                   const MatrixView&, Index);
 template std::vector<double> logit_products<double>(const MatrixView&, std::span<const Index>,
                                                     const MatrixView&, Index);
-template void input_gradient<float>(std::span<const float>, std::span<const Index>, Index, const MatrixView&,
-                                    RowMajorMatrix<double>&);
-template void input_gradient<double>(std::span<const double>, std::span<const Index>, Index,
-                                     const MatrixView&, RowMajorMatrix<double>&);
+template void input_gradient<float>(std::span<const float>, std::span<const InputGradientRow>, Index,
+                                    const MatrixView&);
+template void input_gradient<double>(std::span<const double>, std::span<const InputGradientRow>, Index,
+                                     const MatrixView&);
 template void TokenSum::add<float>(Index, std::span<const float>, Index, std::span<const float>);
 template void TokenSum::add<double>(Index, std::span<const double>, Index, std::span<const double>);
 

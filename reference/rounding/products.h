@@ -23,11 +23,18 @@ template <class Real>
 std::vector<Real> logit_products(const MatrixView& input, std::span<const Index> tokens,
                                  const MatrixView& weight, Index vocab);
 
-// Rows `tokens` of input_grad [all tokens, hidden] = dlogits · weight, where dlogits is packed
-// [tokens.size(), vocab]. Summed over the vocabulary, ascending; unrounded beyond Real.
+// A row of an input gradient, [all tokens, hidden].
+struct InputGradientRow {
+  RowMajorMatrix<double>* gradient;
+  Index token;
+};
+
+// Row i of dlogits · weight is written to rows[i], where dlogits is packed [rows.size(), vocab]. Summed over
+// the vocabulary, ascending; unrounded beyond Real. Rows may belong to different gradients: the weight is
+// decoded once for all of them.
 template <class Real>
-void input_gradient(std::span<const Real> dlogits, std::span<const Index> tokens, Index vocab,
-                    const MatrixView& weight, RowMajorMatrix<double>& input_grad);
+void input_gradient(std::span<const Real> dlogits, std::span<const InputGradientRow> rows, Index vocab,
+                    const MatrixView& weight);
 
 // A gradient that sums over tokens, block after block: element (r, c) is Σ_t dlogits[t][rows[r]]·right[t][c],
 // tokens ascending. With right = the student's input that is the weight gradient, with right = 1 that of the

@@ -13,18 +13,17 @@ bool is_16_bit(Storage storage) {
   return storage == Storage::bf16 || storage == Storage::input;
 }
 
-// Where the truth is NaN or infinite there is no distance to speak of.
-std::optional<double> if_finite_truth(double truth_size, double value) {
-  if (!std::isfinite(truth_size)) return std::nullopt;
-  return value;
+// difference / size; absent where the truth is 0, NaN or infinite and there is nothing to relate to.
+std::optional<double> relative(double difference, double size) {
+  if (!std::isfinite(size)) return std::nullopt;
+  if (difference == 0) return 0;
+  return size > 0 ? std::optional(difference / size) : std::nullopt;
 }
 
 std::optional<double> relative_l2(const RowMajorMatrix<double>& from, const RowMajorMatrix<double>& to,
                                   const RowMajorMatrix<double>& truth) {
   if (truth.size() == 0) return std::nullopt;
-  const double size = truth.norm();
-  const double difference = matrix_error(from, to).absolute_l2;
-  return if_finite_truth(size, difference == 0 ? 0 : difference / size);
+  return relative(matrix_error(from, to).absolute_l2, truth.norm());
 }
 
 // The median over rows of ‖to − from‖ / ‖truth‖; rows whose truth is 0 or not finite have no say.
@@ -41,13 +40,6 @@ std::optional<double> median_row(const RowMajorMatrix<double>& from, const RowMa
   const auto middle = relative.begin() + static_cast<std::ptrdiff_t>(relative.size() / 2);
   std::nth_element(relative.begin(), middle, relative.end());
   return *middle;
-}
-
-double largest_magnitude(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values)
-    if (!(std::abs(value) <= largest)) largest = std::abs(value);
-  return largest;
 }
 
 }  // namespace
@@ -72,12 +64,10 @@ std::vector<WaypointPipeline> waypoints(const Pipeline& target) {
 
 Errors distance(const Result& from, const Result& to, const Result& truth) {
   Errors errors;
-  if (truth.loss) {
-    const double difference = absolute_error(*from.loss, *to.loss);
-    errors.loss = if_finite_truth(*truth.loss, difference == 0 ? 0 : difference / std::abs(*truth.loss));
-  }
-  errors.token_loss =
-      if_finite_truth(largest_magnitude(truth.token_loss), vector_error(from.token_loss, to.token_loss).max);
+  if (truth.loss) errors.loss = relative(absolute_error(*from.loss, *to.loss), std::abs(*truth.loss));
+  const auto is_finite = [](double loss) { return std::isfinite(loss); };
+  if (std::all_of(truth.token_loss.begin(), truth.token_loss.end(), is_finite))
+    errors.token_loss = vector_error(from.token_loss, to.token_loss).max;
   errors.student_input_grad =
       relative_l2(from.student_input_grad, to.student_input_grad, truth.student_input_grad);
   errors.median_token_grad =

@@ -68,7 +68,10 @@ Workload deep_workload(const Family& family, const Depth& depth, const AuditRequ
   // Who names a number of tokens wants them all.
   const Index judged = std::min(spec.tokens, request.tokens.value_or(depth.tokens));
   if (judged < spec.tokens) spec.token_rows = sample(spec.tokens, judged, request.seed);
-  Workload workload{std::move(spec), {}, {}, true};
+  // A freshly initialised head shows in the table of errors what there is to see; who asks for it gets
+  // everything.
+  const bool attribution = family.number != kaiming || !request.families.empty();
+  Workload workload{std::move(spec), {}, {}, attribution};
   workload.weight_rows = sample(workload.spec.vocab, judged_weight_rows, request.seed + 1);
   workload.certified_rows = sample(judged, depth.certified, request.seed + 2);
   return workload;

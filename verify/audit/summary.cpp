@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -71,10 +72,15 @@ std::vector<std::string> broken_classes(const AuditReport& report) {
   }
   std::vector<std::string> sentences;
   for (const Finding& f : findings) {
-    sentences.push_back(fmt::format(
-        "{} breaks its class {} on {}: worst on {}, where {} ({}) is off by {}, {} times the budget.",
-        f.candidate, name(f.accuracy_class), listed({f.families.begin(), f.families.end()}), f.family,
-        f.worst->quantity, f.worst->measure, short_number(f.worst->error), short_number(f.worst->ratio)));
+    const std::string breaks =
+        fmt::format("{} breaks its class {} on {}", f.candidate, name(f.accuracy_class),
+                    listed({f.families.begin(), f.families.end()}));
+    sentences.push_back(
+        std::isinf(f.worst->error)
+            ? fmt::format("{}: on {} it returns NaN or infinity where the truth is finite.", breaks, f.family)
+            : fmt::format("{}: on {} {} ({}) is off by {}, {} times the budget.", breaks, f.family,
+                          f.worst->quantity, f.worst->measure, short_number(f.worst->error),
+                          short_number(f.worst->ratio)));
   }
   if (sentences.empty()) sentences.push_back("Every candidate keeps the class it declares.");
   return sentences;
@@ -141,9 +147,8 @@ std::vector<std::string> about_workload(const WorkloadReport& workload) {
         largest = &step;
     }
     if (largest)
-      sentences.push_back(fmt::format("Most of that of {} comes from one step, {}: {} adds {}.", worst.name,
-                                      largest->name, largest->does,
-                                      percent(*largest->added.student_input_grad)));
+      sentences.push_back(fmt::format("Of the error of {}, one step adds the most: {} ({}).", worst.name,
+                                      largest->does, percent(*largest->added.student_input_grad)));
   }
   return sentences;
 }

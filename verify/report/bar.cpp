@@ -9,6 +9,11 @@
 #include "verify/report/terminal.h"
 
 namespace fljsd {
+namespace {
+
+constexpr int most_decades = 9;
+
+}  // namespace
 
 LogScale::LogScale(std::span<const double> values, int columns) : columns_(columns) {
   bool any = false;
@@ -19,7 +24,7 @@ LogScale::LogScale(std::span<const double> values, int columns) : columns_(colum
     high_ = any ? std::max(high_, below + 1) : below + 1;
     any = true;
   }
-  low_ = std::max(low_, high_ - 12);
+  low_ = std::max(low_, high_ - most_decades);
 }
 
 std::string LogScale::bar(double value) const {

@@ -84,7 +84,7 @@ std::string wrapped(std::string_view text, int width, int indent) {
     const int length = display_width(word);
     if (column > 0 && column + 1 + length > width) {
       out += '\n' + std::string(static_cast<std::size_t>(indent), ' ');
-      column = indent;
+      column = 0;
     } else if (column > 0) {
       out += ' ';
       ++column;

@@ -25,7 +25,7 @@ std::string styled(Style style, std::string_view text);
 int display_width(std::string_view text);
 
 // Breaks text at spaces so that no line is longer than `width` columns; words longer than that stay whole.
-// The second and later lines start with `indent` spaces.
+// The second and later lines start with `indent` spaces, which are not counted.
 std::string wrapped(std::string_view text, int width, int indent = 0);
 
 }  // namespace fljsd

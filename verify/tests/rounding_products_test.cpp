@@ -161,7 +161,9 @@ TEST(InputGradient, IsASequentialSumOverTheVocabulary) {
   const std::vector<Index> sample = {4, 0, 3};
   const auto dlogits = random_values<float>(3 * vocab, 6);
   RowMajorMatrix<double> gradient = RowMajorMatrix<double>::Constant(tokens, hidden, 7.0);
-  input_gradient<float>(dlogits, sample, vocab, weight.view, gradient);
+  std::vector<InputGradientRow> rows;
+  for (const Index token : sample) rows.push_back({&gradient, token});
+  input_gradient<float>(dlogits, rows, vocab, weight.view);
   for (Index t = 0; t < tokens; ++t) {
     const auto found = std::find(sample.begin(), sample.end(), t);
     for (Index h = 0; h < hidden; ++h) {
