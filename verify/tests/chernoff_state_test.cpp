@@ -60,6 +60,10 @@ Errors errors(const Result& result, const Truth& exact, double beta) {
           beta * std::abs(static_cast<double>(result.teacher_kl) - exact.teacher_kl)};
 }
 
+// In float64 there is no wider type for differences of maxima, which reach 2e4 in the families with offsets:
+// four roundings of such a number, times the highest frequency (below 3) at which it turns a phase.
+constexpr double float64_offsets = 4 * 0x1p-53 * 2e4 * 3;
+
 // Catches: a state that is right for ordinary rows only: rising maxima, offsets of 1e4, excluded tokens,
 // disjoint supports, peaks of 200 nats, gaps of 1e4. In double, where the rule's own error is what must show.
 TEST(ChernoffState, EveryFamilyIsWithinTheBound) {
@@ -69,7 +73,8 @@ TEST(ChernoffState, EveryFamilyIsWithinTheBound) {
     // 2^-29 of the float32 error of the worst method, plain sums
     const OnePassErrorBound plain = entrywise_bound(beta, PhaseMethod::recurrence, MergeSum::plain, vocab);
     const double rounding =
-        0x1p-29 * std::max({plain.divergence, plain.scaled_student_kl, plain.scaled_teacher_kl});
+        0x1p-29 * std::max({plain.divergence, plain.scaled_student_kl, plain.scaled_teacher_kl}) +
+        float64_offsets;
     for (const RowPair& row : all_families(vocab, 11)) {
       const Truth exact = truth<Real100>(row.x64(), row.y64(), beta);
       for (const PhaseMethod method : methods) {
@@ -157,9 +162,10 @@ void check_merging(double rounding_scale) {
   // Merging two states costs no more than taking one entry: one scaling and one addition.
   const OnePassErrorBound once = entrywise_bound(beta, method, merge, 2 * vocab);
   const JudgedRule& rule = rules.at(beta);
-  RC_ASSERT(error.divergence <= rule.divergence + rounding_scale * once.divergence);
-  RC_ASSERT(error.scaled_student_kl <= rule.student_kl + rounding_scale * once.scaled_student_kl);
-  RC_ASSERT(error.scaled_teacher_kl <= rule.teacher_kl + rounding_scale * once.scaled_teacher_kl);
+  const double offsets = std::is_same_v<Real, double> ? float64_offsets : 0;
+  RC_ASSERT(error.divergence <= rule.divergence + rounding_scale * once.divergence + offsets);
+  RC_ASSERT(error.scaled_student_kl <= rule.student_kl + rounding_scale * once.scaled_student_kl + offsets);
+  RC_ASSERT(error.scaled_teacher_kl <= rule.teacher_kl + rounding_scale * once.scaled_teacher_kl + offsets);
 }
 
 // Catches: a merge that depends on order: phases of the two states referred to different constants, maxima of
