@@ -209,7 +209,8 @@ struct Slice {
     const Index index = static_cast<Index>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
     row = index / state.slices;
     const int slice = static_cast<int>(index % state.slices), columns = static_cast<int>(tile.columns);
-    const int pieces = static_cast<int>(state.slices), width = ((columns + pieces - 1) / pieces + 127) / 128 * 128;
+    const int pieces = static_cast<int>(state.slices),
+              width = ((columns + pieces - 1) / pieces + 127) / 128 * 128;
     begin = slice * width;
     end = min(begin + width, columns);
     record = state.data + index * record_floats;

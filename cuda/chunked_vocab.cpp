@@ -38,7 +38,8 @@ double period(Basis basis) {
   return basis == Basis::twelve ? 32 : 36;
 }
 
-// Minimax weights; where beta is so extreme that they cannot be fitted, the trapezoid rule made exact at p = q.
+// Minimax weights; where beta is so extreme that they cannot be fitted, the trapezoid rule made exact at p =
+// q.
 OnePassWeights make_weights(double beta, Basis basis) {
   const int last = last_frequency(basis);
   Quadrature rule;

@@ -94,7 +94,7 @@ Gemm::Gemm(std::shared_ptr<const LtHandle> lt, const GemmSpec& spec)
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, in);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out);
-    std::array<cublasLtMatmulHeuristicResult_t, 16> found;
+    std::array<cublasLtMatmulHeuristicResult_t, 8> found;
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         lt_->get(), descriptors_->product, descriptors_->first, descriptors_->second, descriptors_->result,
@@ -142,7 +142,7 @@ void Gemm::tune(cudaStream_t stream, const Operands& operands) {
   check(cudaEventCreate(&stop), "measuring a product");
   // Candidates take turns, so that a clock that falls as the GPU warms up is the same for all; the best of
   // each counts.
-  constexpr int rounds = 5;
+  constexpr int rounds = 4;
   std::vector<float> best(candidates.algorithms.size(), std::numeric_limits<float>::infinity());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < best.size(); ++i) {
