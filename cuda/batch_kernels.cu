@@ -73,23 +73,6 @@ __global__ void masked_copy(const Bits* data, Index rows, Index columns, Index l
   }
 }
 
-__global__ void round_matrix(const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
-                             Index ld, bool vectors) {
-  if (vectors) {  // four at a time: everything is aligned and columns is a multiple of four
-    const Index per_row = columns / 4;
-    for (Index i = grid_index(); i < rows * per_row; i += grid_step()) {
-      const Index r = i / per_row, c = 4 * (i % per_row);
-      const float4 v = load4(sum + r * columns + c);
-      const float g[4] = {v.x, v.y, v.z, v.w};
-      store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, c, g);
-    }
-    return;
-  }
-  for (Index i = grid_index(); i < rows * columns; i += grid_step()) {
-    store_element(out, dtype, i / columns * ld + i % columns, sum[i]);
-  }
-}
-
 constexpr Index rows_of_partial = 64;
 
 // One thread a column, one block row a piece of 64 tokens.
@@ -110,11 +93,49 @@ __global__ void column_totals(const float* partial, Index partials, Index column
   }
 }
 
-__global__ void bias_gradient(const float* column_sum, Index columns, Index all_columns, float alpha,
-                              const DeviceScalars* scalars, float* out) {
-  const float factor = scalars != nullptr ? scalars->alpha : alpha;
+__device__ float value_of(const Factor& factor) {
+  return factor.scalars != nullptr ? factor.scalars->alpha : factor.alpha;
+}
+
+__global__ void bias_gradient(const float* column_sum, Index columns, Index all_columns, Factor known, float* out) {
+  const float factor = value_of(known);
   for (Index c = grid_index(); c < all_columns; c += grid_step())
     out[c] = c < columns ? column_sum[c] * factor : 0;
+}
+
+// Part blockIdx.y of the sample, summed; each row times 1/count first, so that nothing overflows.
+__global__ void mean_row_parts(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden, Index ld,
+                               float* partial) {
+  const float share = 1.0f / static_cast<float>(count);
+  for (Index h = grid_index(); h < hidden; h += grid_step()) {
+    float sum = 0;
+    for (Index i = blockIdx.y; i < count; i += gridDim.y) {
+      sum = fmaf(load_element(weight, dtype, i * rows / count * ld + h), share, sum);
+    }
+    partial[blockIdx.y * hidden + h] = sum;
+  }
+}
+
+__global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean, Factor known,
+                           Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld, bool vectors) {
+  const float factor = value_of(known);
+  const Index width = vectors ? 4 : 1, per_row = hidden / width;
+  for (Index i = grid_index(); i < rows * per_row; i += grid_step()) {
+    const Index r = i / per_row, h = width * (i % per_row);
+    const float back = residual != nullptr ? residual[r] * factor : 0;
+    if (vectors) {  // everything is aligned and hidden is a multiple of four
+      float g[4] = {};
+      if (sum != nullptr) {
+        const float4 v = load4(sum + r * sum_ld + h);
+        g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
+      }
+      for (int e = 0; e < 4 && residual != nullptr; ++e) g[e] = fmaf(back, mean[h + e], g[e]);
+      store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, h, g);
+    } else {
+      const float g = sum != nullptr ? sum[r * sum_ld + h] : 0;
+      store_element(out, dtype, r * ld + h, residual != nullptr ? fmaf(back, mean[h], g) : g);
+    }
+  }
 }
 
 __global__ void fill(float* out, Index count, float value) {
@@ -161,11 +182,26 @@ void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype
   }
 }
 
-void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
-                  fljsd_dtype dtype, Index ld) {
-  const bool vectors = columns % 4 == 0 && ld % 4 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
-  launch("rounding a gradient", round_matrix, dim3(blocks_for(rows * columns / (vectors ? 4 : 1))), threads,
-         stream, sum, rows, columns, out, dtype, ld, vectors);
+void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden, Index ld,
+                     float* partial, float* mean) {
+  const char* doing = "averaging weight rows";
+  const unsigned blocks = blocks_for(hidden);
+  launch(doing, mean_row_parts, dim3(blocks, static_cast<unsigned>(mean_row_partials)), threads, stream, weight, dtype,
+         rows, std::min<Index>(rows, 1024), hidden, ld, partial);
+  launch(doing, column_totals, dim3(blocks), threads, stream, partial, mean_row_partials, hidden, false, mean);
+}
+
+void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual, const float* mean,
+                       Factor factor, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld) {
+  const auto aligned = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
+  const bool vectors = hidden % 4 == 0 && ld % 4 == 0 && sum_ld % 4 == 0 && aligned(sum) && aligned(out);
+  launch("writing the input gradient", input_grad, dim3(blocks_for(rows * hidden / (vectors ? 4 : 1))), threads, stream,
+         sum, sum_ld, residual, mean, factor, rows, hidden, out, dtype, ld, vectors);
+}
+
+void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
+                  Index ld) {
+  launch_input_grad(stream, sum, columns, nullptr, nullptr, {}, rows, columns, out, dtype, ld);
 }
 
 Index column_sum_partials(Index rows) {
@@ -185,9 +221,9 @@ void launch_column_sum(cudaStream_t stream, const Dlogits& dlogits, Index rows, 
 }
 
 void launch_bias_gradient(cudaStream_t stream, const float* column_sum, Index columns, Index all_columns,
-                          float alpha, const DeviceScalars* scalars, float* out) {
+                          Factor factor, float* out) {
   launch("writing the bias gradient", bias_gradient, dim3(blocks_for(all_columns)), threads, stream,
-         column_sum, columns, all_columns, alpha, scalars, out);
+         column_sum, columns, all_columns, factor, out);
 }
 
 void launch_fill(cudaStream_t stream, float* out, Index count, float value) {

@@ -2,25 +2,24 @@
 // Promise: sums that any tiling of the vocabulary can be added to, from which D and the row constants of the
 // gradient follow. docs/one_pass.md derives them; reference/chernoff.h is the same arithmetic on the CPU.
 //
-//   Φ_k = Σ_v e^{(x_v + y_v)/2T}·e^{ikh(y_v − x_v)/T},  S_x = Σ_v e^{x_v/T},  S_y likewise;   k = 0..K
-//   D     = h(beta) − sqrt(beta(1−beta)/(S_x S_y)) · Σ_k weight_k · Re[e^{ikh·s}·Φ_k],      s = logit(beta) +
-//   log(S_x/S_y) kappa = sqrt(beta/((1−beta) S_x S_y)) · Σ_k Re[student_k · e^{ikh·s}·Φ_k]
+//   Φ_k = Σ_v e^{(x_v + y_v)/2T}·e^{ikh(y_v − x_v)/T},   S_x = Σ_v e^{x_v/T},   S_y likewise,   k = 0..K
+//   with A_k = e^{ikh·s}·Φ_k / sqrt(S_x·S_y) and s = logit(beta) + log(S_x/S_y):
+//   D     = h(beta) − sqrt(beta(1−beta)) · Σ_k divergence_k · Re A_k
+//   kappa = sqrt(beta/(1−beta)) · Σ_k Re[student_k · A_k]
 //
 // all relative to references (x_ref, y_ref) near the row's maxima. One warp sweeps one slice of a row's tile.
-// Per entry two exponentials give all three kinds of term: u = e^{(x−x_ref)/2T}, v likewise; S_x += u², S_y
-// += v², modulus u·v. (So p = q cancels bitwise: then Φ_k = S_x = S_y.) Frequencies k = 5j + l, |l| <= 2,
-// come from a product basis,
+// Per entry two exponentials give all three kinds of term: u = e^{(x−x_ref)/2T}, v likewise; S_x += u²,
+// S_y += v², modulus u·v. Frequencies k = 5j + l, |l| <= 2, come from a product basis,
 //
-//   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s]}(5θ),     c = cos, s = sin, θ = h(y − x)/T
+//   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s, c⁴, c³s]}(5θ),   c = cos, s = sin, θ = h(y − x)/T
 //
-// so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) once a
-// slice. About 50 instructions and 6 special functions an entry for K = 12, 10 more for K = 17; 8 bytes read,
-// from L2 when the tile fits there.
+// so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a lane
+// empties its moments. About 55 instructions and 6 special functions an entry for K = 12, 24 more instructions
+// for K = 22; 8 bytes read.
 //
-// Error budget, relative to exact arithmetic on the same logits. Quadrature: 2.1e-6 in D and 3.8e-6 in
-// (1−beta)·kappa for K = 12 and minimax weights; less for K = 17. Sums: a lane adds at most 2^6 terms at a
-// time; tiles are added with a compensation (two floats), so their number does not matter; sin and cos are
-// good to 2^-21. Together 1.5e-6.
+// Error budget, relative to exact arithmetic on the same logits. Quadrature: one_pass_weights.h. Sums: a lane
+// adds at most 64 terms before they join the record in a compensated sum (two floats), so the number of tiles
+// does not matter; terms are good to 2^-21. Together 1.5e-6 in D and in kappa, each times Σ_v sqrt(p_v q_v).
 #include "cuda/chernoff_kernels.h"
 
 #include <algorithm>
@@ -73,12 +72,12 @@ __device__ __forceinline__ void reduce_scatter(const float (&values)[N], int lan
 
 template <Basis basis>
 struct Moments {
-  static constexpr int rows = basis == Basis::twelve ? 5 : 7;  // functions of 5θ
+  static constexpr int rows = basis == Basis::twelve ? 5 : 9;  // functions of 5θ
   static constexpr int last = last_frequency(basis);
   static constexpr int count = 5 * rows + 2;   // moments of accumulate(): products, S_x, S_y
   static constexpr int values = 2 * last + 3;  // of a record: Φ_0, Re Φ_1, Im Φ_1, ..., S_x, S_y: as many
   static constexpr int stride =
-      basis == Basis::twelve ? 32 : 40;  // hi at [0, stride), lo at [stride, 2·stride)
+      basis == Basis::twelve ? 32 : 56;  // hi at [0, stride), lo at [stride, 2·stride)
   static constexpr int per_lane = (values + 31) / 32;
   static_assert(count == values && values + 2 <= stride);
 
@@ -111,9 +110,11 @@ struct Moments {
     w[2] = s5;
     w[3] = c5 * c5;
     w[4] = c5 * s5;
-    if constexpr (rows == 7) {
+    if constexpr (rows == 9) {
       w[5] = w[3] * c5;
       w[6] = w[3] * s5;
+      w[7] = w[3] * w[3];
+      w[8] = w[3] * w[4];
     }
 #pragma unroll
     for (int l = 0; l < 5; ++l) m[l] += g[l];
@@ -132,10 +133,12 @@ struct Moments {
       return l == 3 ? 2 * value - totals[5 * row] : l == 4 ? 2 * value : value;
     };
     switch (j) {
-      case 3: return 2 * column(3) - column(0);      // cos 2φ = 2c² − 1
-      case 4: return 2 * column(4);                  // sin 2φ = 2cs
-      case 5: return 4 * column(5) - 3 * column(1);  // cos 3φ = 4c³ − 3c
-      case 6: return 4 * column(6) - column(2);      // sin 3φ = 4c²s − s
+      case 3: return 2 * column(3) - column(0);                    // cos 2φ = 2c² − 1
+      case 4: return 2 * column(4);                                // sin 2φ = 2cs
+      case 5: return 4 * column(5) - 3 * column(1);                // cos 3φ = 4c³ − 3c
+      case 6: return 4 * column(6) - column(2);                    // sin 3φ = 4c²s − s
+      case 7: return 8 * (column(7) - column(3)) + column(0);      // cos 4φ = 8c⁴ − 8c² + 1
+      case 8: return 8 * column(8) - 4 * column(4);                // sin 4φ = 8c³s − 4cs
       default: return column(j);
     }
   }
@@ -277,6 +280,8 @@ __global__ void __launch_bounds__(32 * warps_per_block, 5)
 
   M moments;
   moments.clear();
+  constexpr int most_batches = 8;  // of 8 terms a lane
+  int batches = 0;
   for (int column = slice.begin;; column += 256) {
     const bool done = column >= slice.end;
     TileBatch b;
@@ -288,7 +293,8 @@ __global__ void __launch_bounds__(32 * warps_per_block, 5)
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
-    if (done || !ref.cover(max_x, max_y, scale)) {
+    const bool covered = done || ref.cover(max_x, max_y, scale);
+    if (done || !covered || batches == most_batches) {
       // Empty the moments into the record.
       reduce_scatter<M::count, 16>(moments.m, lane, 0, M::count, mine);
       __syncwarp();
@@ -299,8 +305,11 @@ __global__ void __launch_bounds__(32 * warps_per_block, 5)
       }
       __syncwarp();
       if (done) break;
-      // Raise the references: Φ_k turns by the change of its phase and shrinks with both; S_x and S_y shrink.
       moments.clear();
+      batches = 0;
+    }
+    if (!covered) {
+      // Raise the references: Φ_k turns by the change of its phase and shrinks with both; S_x and S_y shrink.
       const References raised = ref.raised(max_x, max_y, scale);
       const double dx = static_cast<double>(raised.x) - ref.x, dy = static_cast<double>(raised.y) - ref.y;
       const bool empty = ref.x == -largest_float || ref.y == -largest_float;  // then Φ is 0
@@ -338,6 +347,7 @@ __global__ void __launch_bounds__(32 * warps_per_block, 5)
       __syncwarp();
       ref = raised;
     }
+    ++batches;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       moments.add(fmaf(b.x[i], scale, -ref.x), fmaf(b.y[i], scale, -ref.y), phase_step);
@@ -375,6 +385,7 @@ __global__ void __launch_bounds__(32 * warps_per_block)
     ref = {slice.record[6], slice.record[7]};
   }
   float sum[3] = {};
+  int batches = 0;
   for (int column = slice.begin;; column += 256) {
     const bool done = column >= slice.end;
     TileBatch b;
@@ -386,13 +397,17 @@ __global__ void __launch_bounds__(32 * warps_per_block)
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
-    if (done || !ref.cover(max_x, max_y, log2_scale)) {
+    const bool covered = done || ref.cover(max_x, max_y, log2_scale);
+    if (done || !covered || batches == 8) {
 #pragma unroll
       for (int i = 0; i < 3; ++i) {
         add_compensated(hi[i], lo[i], warp_sum(sum[i]));
         sum[i] = 0;
       }
       if (done) break;
+      batches = 0;
+    }
+    if (!covered) {
       const References raised = ref.raised(max_x, max_y, log2_scale);
       const double dx = static_cast<double>(raised.x) - ref.x, dy = static_cast<double>(raised.y) - ref.y;
       const double first_sum =
@@ -409,6 +424,7 @@ __global__ void __launch_bounds__(32 * warps_per_block)
       hi[1] *= factor_y, lo[1] *= factor_y;
       ref = raised;
     }
+    ++batches;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float a = fmaf(b.x[i], log2_scale, -ref.x), c = fmaf(b.y[i], log2_scale, -ref.y);
@@ -447,7 +463,7 @@ __device__ RowConstants row_constants(double ref_x, double ref_y, double sum_x, 
   c.ref.offset = static_cast<float>(offset);
   c.ref.shift =
       static_cast<float>((log2_y - log2_x) * nats + (offset - c.ref.offset) * static_cast<double>(m.scale));
-  c.constant = static_cast<float>(constant);
+  c.constant = static_cast<float>(constant / nats);
   c.uses_kappa = uses_kappa ? 1.0f : 0.0f;
   return c;
 }
@@ -568,39 +584,60 @@ __global__ void __launch_bounds__(128)
 }
 
 constexpr int dlogits_threads = 256;
-constexpr Index dlogits_segment = 4 * 4 * dlogits_threads;  // columns of one block
 
+// One block a row of the tile.
 template <Divergence kind>
 __global__ void __launch_bounds__(dlogits_threads)
-    tile_dlogits(const __grid_constant__ LogitTile tile, const __grid_constant__ Mixture m,
-                 const RowConstants* constants, Dlogits dlogits) {
-  const Index segments = (tile.columns + dlogits_segment - 1) / dlogits_segment;
-  const Index row = blockIdx.x / segments, begin = blockIdx.x % segments * dlogits_segment;
+    tile_dlogits(const __grid_constant__ LogitTile tile, const __grid_constant__ Mixture m, const RowConstants* constants,
+                 const __grid_constant__ Dlogits dlogits, bool first) {
+  const Index row = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x), columns = static_cast<int>(tile.columns);
   const RowConstants c = constants[row];
   const float* student = tile.student + row * tile.ld;
   const float* teacher = tile.teacher + row * tile.ld;
   char* out = static_cast<char*>(dlogits.data) + row * dlogits.ld * (dlogits.dtype == FLJSD_F32 ? 4 : 2);
-  const bool no_distribution = !(c.constant == c.constant), skip = c.uses_kappa < 0;
+  float residual = 0;
+  if (c.uses_kappa < 0 || !(c.constant == c.constant)) {
+    const float value = c.uses_kappa < 0 ? 0 : nan_value();
+    const float g[4] = {value, value, value, value};
+    for (int column = 4 * thread; column < columns; column += 4 * dlogits_threads) store4(out, dlogits.dtype, column, g);
+  } else {
+    constexpr int step = 4 * dlogits_threads;
+    for (int column = 4 * thread; column < columns; column += 2 * step) {
+      // Two vectors of four, loaded before either is used.
+      float4 x4[2], y4[2];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const Index column = begin + 4 * (threadIdx.x + i * dlogits_threads);
-    if (column >= tile.columns) break;
-    float g[4] = {};
-    if (no_distribution) {
-      g[0] = g[1] = g[2] = g[3] = nan_value();
-    } else if (!skip) {
-      const float4 x4 = load4(student + column), y4 = load4(teacher + column);
-      float x[4] = {x4.x, x4.y, x4.z, x4.w}, y[4] = {y4.x, y4.y, y4.z, y4.w};
+      for (int part = 0; part < 2; ++part) {
+        const int at = column + part * step;
+        if (at < columns) x4[part] = load4(student + at), y4[part] = load4(teacher + at);
+      }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (column + e >= tile.columns) continue;
-        if (tile.student_bias != nullptr) x[e] += tile.student_bias[column + e];
-        if (tile.teacher_bias != nullptr) y[e] += tile.teacher_bias[column + e];
-        g[e] = dlogits.factor * gradient<kind>(x[e], y[e], c, m);
+      for (int part = 0; part < 2; ++part) {
+        const int at = column + part * step;
+        if (at >= columns) break;
+        float x[4] = {x4[part].x, x4[part].y, x4[part].z, x4[part].w};
+        float y[4] = {y4[part].x, y4[part].y, y4[part].z, y4[part].w};
+        float g[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const bool exists = at + e < columns;
+          if (tile.student_bias != nullptr && exists) x[e] += tile.student_bias[at + e];
+          if (tile.teacher_bias != nullptr && exists) y[e] += tile.teacher_bias[at + e];
+          g[e] = exists ? dlogits.factor * gradient<kind>(x[e], y[e], c, m) : 0;
+        }
+        residual += store4(out, dlogits.dtype, at, g);
       }
     }
-    store4(out, dlogits.dtype, column, g);
   }
+  if (dlogits.residual == nullptr) return;
+  __shared__ float warp_residual[dlogits_threads / 32];
+  residual = warp_sum(residual);
+  if (thread % 32 == 0) warp_residual[thread / 32] = residual;
+  __syncthreads();
+  if (thread != 0) return;
+  residual = first ? 0 : dlogits.residual[row];
+  for (int w = 0; w < dlogits_threads / 32; ++w) residual += warp_residual[w];
+  dlogits.residual[row] = residual;
 }
 
 template <class... Parameters, class... Values>
@@ -619,7 +656,7 @@ void launch(const char* doing, void (*kernel)(Parameters...), Index blocks, int 
 
 Index state_floats(Divergence kind, Basis basis) {
   if (kind != Divergence::mixture) return kl_record;
-  return 2 * (basis == Basis::twelve ? Moments<Basis::twelve>::stride : Moments<Basis::seventeen>::stride);
+  return 2 * (basis == Basis::twelve ? Moments<Basis::twelve>::stride : Moments<Basis::twenty_two>::stride);
 }
 
 void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
@@ -628,7 +665,7 @@ void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const 
   const Index blocks = ceil_div(tile.rows * state.slices, warps_per_block);
   const int threads = 32 * warps_per_block;
   if (kind == Divergence::mixture) {
-    launch(doing, basis == Basis::twelve ? accumulate<Basis::twelve> : accumulate<Basis::seventeen>, blocks,
+    launch(doing, basis == Basis::twelve ? accumulate<Basis::twelve> : accumulate<Basis::twenty_two>, blocks,
            threads, stream, tile, state, mixture.log2_scale, phase_step, first);
   } else {
     launch(doing,
@@ -643,7 +680,7 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    float* token_loss, RowConstants* constants) {
   const char* doing = "finishing the one-pass statistics";
   if (kind == Divergence::mixture) {
-    launch(doing, basis == Basis::twelve ? finish<Basis::twelve> : finish<Basis::seventeen>,
+    launch(doing, basis == Basis::twelve ? finish<Basis::twelve> : finish<Basis::twenty_two>,
            ceil_div(rows, warps_per_block), 32 * warps_per_block, stream, weights, mixture, state, rows,
            ignored, token_loss, constants);
   } else {
@@ -655,13 +692,13 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
 }
 
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
-                         const RowConstants* constants, const Dlogits& dlogits) {
+                         const RowConstants* constants, const Dlogits& dlogits, bool first) {
   static_assert(sizeof(RowConstants) == row_constants_bytes);
   const auto kernel = kind == Divergence::mixture      ? tile_dlogits<Divergence::mixture>
                       : kind == Divergence::teacher_kl ? tile_dlogits<Divergence::teacher_kl>
                                                        : tile_dlogits<Divergence::student_kl>;
-  launch("launching the gradient of a tile", kernel, tile.rows * ceil_div(tile.columns, dlogits_segment),
-         dlogits_threads, stream, tile, mixture, constants, dlogits);
+  launch("launching the gradient of a tile", kernel, tile.rows, dlogits_threads, stream, tile, mixture, constants,
+         dlogits, first);
 }
 
 }  // namespace fljsd::cuda

@@ -15,20 +15,20 @@ constexpr Index row_constants_bytes = 32;
 
 // Which frequencies k·h, k = 0..last, the statistics hold.
 enum class Basis {
-  twelve,     // k <= 12, 25 moments: the loss
-  seventeen,  // k <= 17, 35 moments: gradients, whose constant kappa can be small
+  twelve,      // k <= 12, 25 moments: the loss
+  twenty_two,  // k <= 22, 45 moments: gradients too, whose constant kappa can be small and must be good to its own size
 };
 constexpr int last_frequency(Basis basis) {
-  return basis == Basis::twelve ? 12 : 17;
+  return basis == Basis::twelve ? 12 : 22;
 }
 
-// Weights by which the sums become D and kappa (reference/chernoff/quadrature.h).
+// Weights by which the sums become D and kappa (one_pass_weights.h).
 struct OnePassWeights {
   float phase_step = 0;  // θ = phase_step · (difference of logits in half log2 units); h = 2π/period nats
   double beta = 0.5;
-  double divergence[18] = {};
-  double student_real[18] = {};
-  double student_imaginary[18] = {};
+  double divergence[23] = {};
+  double student_real[23] = {};
+  double student_imaginary[23] = {};
 };
 
 // A tile of raw fp32 logits [rows, ld], ld a multiple of 4, of which `columns` exist. Biases start at the
@@ -61,8 +61,9 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,
                    float* token_loss, RowConstants* constants);
 
-// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too.
+// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too. `first`: dlogits.residual is set,
+// otherwise added to.
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
-                         const RowConstants* constants, const Dlogits& dlogits);
+                         const RowConstants* constants, const Dlogits& dlogits, bool first);
 
 }  // namespace fljsd::cuda

@@ -10,56 +10,27 @@
 //                  student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
 //                  once)
 //
-// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping
-// the logits is two of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V
-// written to and read from the L2 cache, for which a tile is sized (55 % of it: 4096 columns of 1024 tokens
-// or 2048 of 2048 on an H200). Memory forward: the tile (33 MB), cuBLASLt's workspace (32 MB) and 256 bytes a
-// token. Backward: 10 bytes per token and tile column, 4·T·H for the sum of the input gradient.
+// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping the logits is two
+// of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V written and read once. A product
+// of one tile costs about 10 us besides its FLOPs (it starts and ends with most multiprocessors idle), so tiles are as large
+// as 128 MB in all allow, and of as many whole waves of 128 x 256 pieces as fit. Memory forward: the tile (100 MB), cuBLASLt's
+// workspace (16 MB) and 256 bytes a token. Backward: 10 bytes per token and tile column (400 MB), 4·T·H for the sum of the
+// input gradient.
 //
-// Error budget: chernoff_kernels.cu for D (K = 12: 2.1e-6 + 1.5e-6, absolute). With gradients K = 17. dlogits
-// inherit (1−beta)·q times the error of kappa (about 1e-6), and the budget of row_kernels.cu otherwise.
+// Error budget: chernoff_kernels.cu and one_pass_weights.h; 3.7e-6 in D forward, 1.7e-6 with gradients. dlogits inherit q times
+// the error of (1−beta)·kappa, and the budget of row_kernels.cu otherwise.
 #include <algorithm>
-#include <numbers>
 #include <optional>
-#include <stdexcept>
 
 #include "cuda/batch.h"
 #include "cuda/chernoff_kernels.h"
 #include "cuda/failure.h"
 #include "cuda/gemm.h"
+#include "cuda/one_pass_weights.h"
 #include "cuda/stage.h"
-#include "reference/chernoff/quadrature.h"
 
 namespace fljsd::cuda {
 namespace {
-
-// The period, in nats, at which minimax weights for these frequencies are best at beta = 1/2.
-double period(Basis basis) {
-  return basis == Basis::twelve ? 32 : 36;
-}
-
-// Minimax weights; where beta is so extreme that they cannot be fitted, the trapezoid rule made exact at p =
-// q.
-OnePassWeights make_weights(double beta, Basis basis) {
-  const int last = last_frequency(basis);
-  Quadrature rule;
-  try {
-    rule = make_quadrature(WeightKind::minimax, beta, last, period(basis));
-  } catch (const std::runtime_error&) {
-    rule = make_quadrature(WeightKind::exact_at_equality, beta, last, period(basis));
-  }
-  OnePassWeights weights;
-  // a half log2 unit is 2·ln 2 nats
-  weights.phase_step = static_cast<float>(2 * std::numbers::pi / rule.period * 2 * std::numbers::ln2);
-  weights.beta = beta;
-  for (int k = 0; k <= last; ++k) {
-    const auto i = static_cast<std::size_t>(k);
-    weights.divergence[i] = rule.divergence[i];
-    weights.student_real[i] = rule.student_kl[i].real();
-    weights.student_imaginary[i] = rule.student_kl[i].imag();
-  }
-  return weights;
-}
 
 // A range cut into equal pieces, the last of which may be shorter.
 struct Pieces {
@@ -90,9 +61,9 @@ class ChunkedVocab final : public Stage {
     const Settings& s = settings_;
     if (s.tokens == 0) return;
     if (kind_ == Divergence::mixture) {
-      weights_[FLJSD_FORWARD] = make_weights(s.beta, basis(FLJSD_FORWARD));
+      weights_[FLJSD_FORWARD] = make_one_pass_weights(s.beta, basis(FLJSD_FORWARD));
       if (s.any_grad())
-        weights_[FLJSD_FORWARD_BACKWARD] = make_weights(s.beta, basis(FLJSD_FORWARD_BACKWARD));
+        weights_[FLJSD_FORWARD_BACKWARD] = make_one_pass_weights(s.beta, basis(FLJSD_FORWARD_BACKWARD));
     }
     choose_tiles();
     fit_budget();
@@ -172,12 +143,14 @@ class ChunkedVocab final : public Stage {
     float* input_grad_sum = nullptr;    // [tokens, hidden], unless the result is fp32 or there is one tile
     float* column_sum = nullptr;        // [valid_vocab]
     float* column_sum_partial = nullptr;
+    float* mean_row = nullptr;  // [hidden], with the dlogits' residual
+    float* mean_row_partial = nullptr;
   };
   struct Factors {
     const float *alpha, *zero, *one;
   };
 
-  Basis basis(fljsd_pass pass) const { return pass == FLJSD_FORWARD ? Basis::twelve : Basis::seventeen; }
+  Basis basis(fljsd_pass pass) const { return pass == FLJSD_FORWARD ? Basis::twelve : Basis::twenty_two; }
   static Index tile_ld(Index columns) { return round_up(columns, 64); }
 
   // Slices of a row: enough that a block of tokens gives every multiprocessor 16 warps.
@@ -194,15 +167,27 @@ class ChunkedVocab final : public Stage {
     const Settings& s = settings_;
     const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
     token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
-    const Index entries = s.device.l2_bytes * 55 / 100 / 8;  // pairs of fp32 logits
-    const Index columns = std::max<Index>(256, entries / token_blocks_.size / 256 * 256);
-    tiles_ = s.chunk_vocab > 0 ? Pieces{s.valid_vocab, std::min(s.chunk_vocab, s.valid_vocab)}
-                               : cut(s.valid_vocab, columns, 256);
-    // 10 bytes an entry; the sum of the input gradient is read and written once a tile.
-    const Index gradient_columns = std::max<Index>(256, (Index{400} << 20) / 10 / s.tokens / 256 * 256);
-    gradient_tiles_ = s.gradient_chunk_vocab > 0
-                          ? Pieces{s.valid_vocab, std::min(s.gradient_chunk_vocab, s.valid_vocab)}
-                          : cut(s.valid_vocab, std::min<Index>(gradient_columns, 16384), 256);
+    tiles_ = {s.valid_vocab, s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};
+    // With gradients: 10 bytes an entry.
+    gradient_tiles_ = {s.valid_vocab,
+                       s.gradient_chunk_vocab > 0 ? s.gradient_chunk_vocab : whole_waves(s.tokens, 10, 400'000'000)};
+    for (Pieces* pieces : {&tiles_, &gradient_tiles_}) pieces->size = std::min(pieces->size, s.valid_vocab);
+  }
+
+  // The most columns of a tile of `rows` tokens within `bytes` whose 128 x 256 pieces, by which cuBLASLt's kernels proceed,
+  // fill the multiprocessors to 97 % or better; or the ones that fill them best.
+  Index whole_waves(Index rows, Index bytes_of_entry, Index bytes) const {
+    const Index processors = settings_.device.multiprocessors, down = ceil_div(rows, 128);
+    const Index most = std::max<Index>(1, bytes / bytes_of_entry / rows / 256);
+    Index best = 1;
+    double best_share = 0;
+    for (Index across = most; across >= std::max<Index>(1, most / 2); --across) {
+      const Index pieces = down * across;
+      const double share = static_cast<double>(pieces) / static_cast<double>(round_up(pieces, processors));
+      if (share >= 0.97) return 256 * across;
+      if (share > best_share) best = across, best_share = share;
+    }
+    return 256 * best;
   }
 
   // Halves the tiles that nobody asked for until the budget is met.
@@ -289,7 +274,12 @@ class ChunkedVocab final : public Stage {
         static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
     const Index ld = tile_ld(gradient_tiles_.size);
     a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
-                 static_cast<float>(dlogits_factor(s))};
+                 static_cast<float>(dlogits_factor(s)), nullptr};
+    if (s.input_grad && s.student.dtype != FLJSD_F32) {
+      a.dlogits.residual = workspace.take<float>(s.tokens);
+      a.mean_row = workspace.take<float>(s.student.hidden);
+      a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
+    }
     if (sums_input_grad()) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
     if (s.bias_grad) {
       a.column_sum = workspace.take<float>(s.valid_vocab);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/mixture.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -23,10 +24,13 @@ Mixture make_mixture(double beta, double temperature) {
     m.larger[up] = static_cast<float>(share[up]);
     m.other[up] = static_cast<float>(share[1 - up]);
     m.ratio[up] = static_cast<float>(share[1 - up] / share[up]);
-    m.log_larger[up] = static_cast<float>(up == 0 ? std::log1p(-beta) : std::log(beta));
+    m.log2_larger[up] =
+        static_cast<float>((up == 0 ? std::log1p(-beta) : std::log(beta)) * std::numbers::log2e);
   }
-  m.logit[0] = 0;
-  m.logit[1] = static_cast<float>(std::log(beta) - std::log1p(-beta));
+  m.logit_bits[0] = 0;
+  m.logit_bits[1] = static_cast<float>((std::log(beta) - std::log1p(-beta)) * std::numbers::log2e);
+  // |other·(e − 1)| >= 0.22·other where |d| >= 1/4: above 1/16 if other > 0.29
+  m.small_share = std::min(beta, gamma) < 0.29;
 
   // Power series in d, order 0..8. w = M/q = 1 + beta·(e^d − 1), log w by n·w₀·l_n = n·w_n − Σ_{0<k<n}
   // k·l_k·w_{n−k}.
@@ -54,10 +58,10 @@ Mixture make_mixture(double beta, double temperature) {
       term = beta * exponential[n - 1];  // beta·d·e^d − w·log w
       for (std::size_t k = 1; k <= n; ++k) term -= log_w[k] * w[n - k];
     }
-    m.divergence_series[n - 2] = static_cast<float>(term);
-    m.kl_series[n - 2] = static_cast<float>(beta * exponential[n] - log_w[n]);  // (w − 1) − log w
+    m.divergence_series[n - 2] = static_cast<float>(term * std::numbers::log2e);
+    m.kl_series[n - 2] = static_cast<float>((beta * exponential[n] - log_w[n]) * std::numbers::log2e);  // (w − 1) − log w
   }
-  for (std::size_t n = 1; n <= 7; ++n) m.log_series[n - 1] = static_cast<float>(log_w[n]);
+  for (std::size_t n = 1; n <= 7; ++n) m.log_series[n - 1] = static_cast<float>(log_w[n] * std::numbers::log2e);
   return m;
 }
 

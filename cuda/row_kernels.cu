@@ -8,8 +8,8 @@
 //   3.  dlogits
 // Bytes: 8·vocab a row and pass with fp32 logits, of which the first comes from DRAM. On Hopper a row is
 // shared by a cluster of four blocks, so that the rows being worked on (about 33 MB) stay in the L2 cache for
-// the other passes; elsewhere a row belongs to one block. About 65 instructions a vocabulary entry for the
-// loss and 40 more for the gradient.
+// the other passes; elsewhere a row belongs to one block. About 45 instructions a vocabulary entry for the
+// loss and 45 more for the gradient.
 //
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
 // arguments rounded at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms are >= 0.
@@ -123,27 +123,44 @@ struct Row {
   }
 };
 
-// max and Σ 2^{(x − max)·log2_scale}. Starts at the lowest finite number, so that −inf − max is never NaN; a
-// row with nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
+// Σ 2^{x·log2_scale − ref}. ref is the largest logit so far, max, times log2_scale, rounded: it is a number in its own right,
+// so that the exponent is rounded once. Starts at the lowest finite number, and then −inf − max is never NaN: a row with
+// nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
 struct OnlineSum {
-  float max = -largest_float;
-  float sum = 0;
+  float max, ref, sum;
+
+  static __device__ __forceinline__ OnlineSum empty() { return {-largest_float, -largest_float, 0}; }
 
   __device__ __forceinline__ void add(const float (&v)[8], float log2_scale) {
     float top = max;
 #pragma unroll
     for (int i = 0; i < 8; ++i) top = fmaxf(top, v[i]);
+    const float next = top > max ? top * log2_scale : ref;
     float e[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) e[i] = exp2_fast((v[i] - top) * log2_scale);
+    for (int i = 0; i < 8; ++i) e[i] = exp2_fast(fmaf(v[i], log2_scale, -next));
     const float added = ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
-    sum = fmaf(sum, exp2_fast((max - top) * log2_scale), added);
+    sum = fmaf(sum, exp2_fast(ref - next), added);
     max = top;
+    ref = next;
   }
-  __device__ __forceinline__ void merge(float other_max, float other_sum, float log2_scale) {
-    const float top = fmaxf(max, other_max);
-    sum = sum * exp2_fast((max - top) * log2_scale) + other_sum * exp2_fast((other_max - top) * log2_scale);
-    max = top;
+  __device__ __forceinline__ void merge(const OnlineSum& other) {
+    const float next = fmaxf(ref, other.ref);
+    sum = sum * exp2_fast(ref - next) + other.sum * exp2_fast(other.ref - next);
+    max = fmaxf(max, other.max);
+    ref = next;
+  }
+  // The sums of a warp, in every lane.
+  __device__ __forceinline__ OnlineSum over_warp() const {
+    OnlineSum total;
+    total.max = warp_max(max);
+    total.ref = warp_max(ref);
+    total.sum = warp_sum(sum * exp2_fast(ref - total.ref));
+    return total;
+  }
+  // log2 Σ 2^{(x − max)·log2_scale}: the rounding of ref is known exactly.
+  __device__ __forceinline__ float log2_sum(float log2_scale) const {
+    return log2f(sum) + fmaf(-max, log2_scale, ref);
   }
 };
 
@@ -161,15 +178,16 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
     dlogits_row =
         static_cast<char*>(a.dlogits.data) + row * a.dlogits.ld * (a.dlogits.dtype == FLJSD_F32 ? 4 : 2);
   }
-  const auto fill_dlogits = [&](float value) {
+  const auto finish_without_gradient = [&](float value) {
     const float g[4] = {value, value, value, value};
     for (int v = first; v < vectors; v += stride) store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
+    if (a.dlogits.residual != nullptr && team.rank == 0 && thread == 0) a.dlogits.residual[row] = 0;
   };
 
   // The whole team takes this branch or none of it does.
   if (a.logits.ignored.labels != nullptr && a.logits.ignored.labels[row] == a.logits.ignored.ignore_index) {
     if (team.rank == 0 && thread == 0) a.token_loss[row] = 0;
-    if constexpr (with_gradient) fill_dlogits(0);
+    if constexpr (with_gradient) finish_without_gradient(0);
     return;
   }
 
@@ -178,41 +196,40 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
                         a.logits.student_bias, a.logits.teacher_bias, static_cast<int>(a.logits.vocab)};
 
   // 1. Normalisers: threads of a warp, warps of a block, blocks of the team, always in the same order.
-  OnlineSum x, y;
+  OnlineSum x = OnlineSum::empty(), y = x;
   for (int v = first; v < vectors; v += 2 * stride) {
     const Batch b = data.load(v, stride);
     x.add(b.x, m.log2_scale);
     y.add(b.y, m.log2_scale);
   }
-  __shared__ float4 warp_state[warps];  // max x, sum x, max y, sum y
-  __shared__ float4 block_state;
-  {
-    const float max_x = warp_max(x.max), max_y = warp_max(y.max);
-    const float sum_x = warp_sum(x.sum * exp2_fast((x.max - max_x) * m.log2_scale));
-    const float sum_y = warp_sum(y.sum * exp2_fast((y.max - max_y) * m.log2_scale));
-    if (lane == 0) warp_state[warp] = make_float4(max_x, sum_x, max_y, sum_y);
-  }
+  __shared__ OnlineSum warp_state[warps][2];
+  __shared__ OnlineSum block_state[2];
+  x = x.over_warp();
+  y = y.over_warp();
+  if (lane == 0) warp_state[warp][0] = x, warp_state[warp][1] = y;
   __syncthreads();
-  x = y = OnlineSum{};
+  x = y = OnlineSum::empty();
 #pragma unroll
   for (int w = 0; w < warps; ++w) {
-    const float4 s = warp_state[w];
-    x.merge(s.x, s.y, m.log2_scale);
-    y.merge(s.z, s.w, m.log2_scale);
+    x.merge(warp_state[w][0]);
+    y.merge(warp_state[w][1]);
   }
   if (team.size > 1) {
-    if (thread == 0) block_state = make_float4(x.max, x.sum, y.max, y.sum);
+    if (thread == 0) block_state[0] = x, block_state[1] = y;
     team.sync();
-    x = y = OnlineSum{};
+    x = y = OnlineSum::empty();
     for (unsigned r = 0; r < team.size; ++r) {
-      const float4 s = *team.of(&block_state, r);
-      x.merge(s.x, s.y, m.log2_scale);
-      y.merge(s.z, s.w, m.log2_scale);
+      const OnlineSum* state = team.of(block_state, r);
+      x.merge(state[0]);
+      y.merge(state[1]);
     }
   }
   const bool has_distribution = x.sum > 0 && x.sum < infinity() && y.sum > 0 && y.sum < infinity();
   RowConstants constants;
-  constants.ref = make_reference(x.max, y.max, x.sum, y.sum, m);
+  constants.ref = make_reference(x.max, y.max, x.log2_sum(m.log2_scale), y.log2_sum(m.log2_scale),
+                                 log2f(y.sum / x.sum) + fmaf(-y.max, m.log2_scale, y.ref) -
+                                     fmaf(-x.max, m.log2_scale, x.ref),
+                                 m);
 
   // 2. Terms.
   RowTerms terms{0, 0, 0};
@@ -249,12 +266,12 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
     for (unsigned r = 0; r < team.size; ++r) terms = add(terms, *team.of(&block_terms, r));
     team.sync();  // nobody leaves while its shared memory is being read
   }
-  if (team.rank == 0 && thread == 0) a.token_loss[row] = has_distribution ? terms.divergence : nan_value();
+  if (team.rank == 0 && thread == 0) a.token_loss[row] = has_distribution ? ln2 * terms.divergence : nan_value();
 
   // 3. Gradient.
   if constexpr (with_gradient) {
     if (!has_distribution) {
-      fill_dlogits(nan_value());
+      finish_without_gradient(nan_value());
       return;
     }
     constants.uses_kappa = 0;
@@ -263,6 +280,7 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
       constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
       constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
     }
+    float residual = 0;
     for (int v = first; v < vectors; v += 2 * stride) {
       const Batch b = data.load(v, stride);
       float g[4], h[4];
@@ -271,9 +289,27 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
         g[i] = a.dlogits.factor * gradient<kind>(b.x[i], b.y[i], constants, m);
         h[i] = a.dlogits.factor * gradient<kind>(b.x[4 + i], b.y[4 + i], constants, m);
       }
-      store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
-      if (v + stride < vectors) store4(dlogits_row, a.dlogits.dtype, 4 * (v + stride), h);
+      residual += store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
+      if (v + stride < vectors) residual += store4(dlogits_row, a.dlogits.dtype, 4 * (v + stride), h);
     }
+    if (a.dlogits.residual == nullptr) return;
+    __shared__ float warp_residual[warps];
+    __shared__ float block_residual;
+    residual = warp_sum(residual);
+    if (lane == 0) warp_residual[warp] = residual;
+    __syncthreads();
+    if (thread == 0) {
+      residual = 0;
+      for (int w = 0; w < warps; ++w) residual += warp_residual[w];
+      block_residual = residual;
+    }
+    team.sync();
+    if (team.rank == 0 && thread == 0) {
+      residual = 0;
+      for (unsigned r = 0; r < team.size; ++r) residual += *team.of(&block_residual, r);
+      a.dlogits.residual[row] = residual;
+    }
+    team.sync();  // nobody leaves while its shared memory is being read
   }
 }
 

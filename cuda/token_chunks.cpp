@@ -17,6 +17,8 @@ struct TokenChunks::Arrays {
   float* weight_grad_sum = nullptr;  // [valid_vocab, hidden]: only with several chunks and a rounded result
   float* column_sum = nullptr;       // [valid_vocab]
   float* column_sum_partial = nullptr;
+  float* mean_row = nullptr;            // [hidden]: with the dlogits' residual, where dlogits are rounded
+  float* mean_row_partial = nullptr;
 };
 
 namespace {
@@ -110,7 +112,13 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   a.teacher_logits = workspace.take(logits_dtype, chunk * ld);
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, chunk * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s))};
+               static_cast<float>(dlogits_factor(s)),
+               nullptr};
+  if (s.input_grad && s.student.dtype != FLJSD_F32) {
+    a.dlogits.residual = workspace.take<float>(chunk);
+    a.mean_row = workspace.take<float>(s.student.hidden);
+    a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
+  }
   if (s.weight_grad && chunk < s.tokens && s.gradient_dtype != FLJSD_F32) {
     a.weight_grad_sum = workspace.take<float>(s.valid_vocab * s.student.hidden);
   }
@@ -159,6 +167,12 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
   const float* zero = on_device ? &a.batch.scalars->zero : &zero_;
   const float* one = on_device ? &a.batch.scalars->one : &one_;
 
+  const Factor factor{alpha_, on_device ? a.batch.scalars : nullptr};
+  if (a.mean_row != nullptr) {
+    launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden, s.student.weight_ld,
+                    a.mean_row_partial, a.mean_row);
+  }
+
   for (Index first = 0; first < s.tokens; first += chunk) {
     const Index rows = std::min(chunk, s.tokens - first);
     const Products& p = products(pass, rows);
@@ -169,9 +183,14 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
                       a.batch.token_loss + first, a.dlogits);
     if (!backward) continue;
     if (p.input_grad) {
-      p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight,
-                                      at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld),
-                                      alpha, zero, a.gemm_workspace});
+      void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
+      const bool give_back = a.dlogits.residual != nullptr;
+      if (give_back) {
+        launch_input_grad(call.stream, nullptr, 0, a.dlogits.residual, a.mean_row, factor, rows, s.student.hidden, out,
+                          s.gradient_dtype, s.input_grad_ld);
+      }
+      p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, alpha, give_back ? one : zero,
+                                      a.gemm_workspace});
     }
     if (p.weight_grad) {
       void* sum = a.weight_grad_sum != nullptr ? a.weight_grad_sum : t.student_weight_grad;
@@ -193,8 +212,7 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
   }
   if (s.weight_grad) clear_weight_grad_tail(s, call);
   if (s.bias_grad) {
-    launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, alpha_,
-                         on_device ? a.batch.scalars : nullptr, t.student_bias_grad);
+    launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, factor, t.student_bias_grad);
   }
 }
 

@@ -39,7 +39,8 @@ Real log1p_gap(const Real& z) {
 // Relative error at most 8 u for finite d (u = 2^-53); psi(−inf) = 1.
 inline double psi(double d) {
   if (std::abs(d) >= 0.5) {
-    if (d < -745) return 1;  // d·e^d is below the smallest double
+    if (d < -745) return 1;                        // d·e^d is below the smallest double
+    if (d < -2) return 1 + (d - 1) * std::exp(d);  // below, d·e and d would cancel
     const double e = std::expm1(d);
     return d * e + (d - e);
   }
@@ -70,7 +71,7 @@ inline double phi(double z) {
   return 2 / (1 - s) * (s * s + (1 + s) * atanh_gap(s));
 }
 
-// Likewise z − log1p(z) = 2·(s²/(1−s) − R(s)).
+// Likewise z − log1p(z) = 2·(s²/(1−s) − R(s)), with the same bound.
 inline double log1p_gap(double z) {
   if (std::abs(z) > 0.5) return z - std::log1p(z);
   const double s = z / (2 + z);

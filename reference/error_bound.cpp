@@ -81,6 +81,8 @@ struct Head {
   std::optional<VectorView> bias;
   RowNorms weight_norms, input_norms;  // input_norms: of the counted tokens
   bool rounded_operands = false;       // the inputs are wider than fp32
+  // Range of the format that 16-bit logits are stored in: fp16's if the inputs are, else that of bf16.
+  Storage narrow;
 };
 
 // Bound on the error of one logit.
@@ -89,15 +91,23 @@ double logit_error(const ArithmeticModel& model, const Head& head, std::size_t t
   DotScale dot;
   dot.terms = static_cast<double>(head.input.cols);
   dot.total = logit * temperature - bias;
-  dot.absolute = head.input_norms.two[token] * head.weight_norms.two[v];
+  const double input_norm = head.input_norms.two[token], weight_norm = head.weight_norms.two[v];
+  dot.absolute = input_norm * weight_norm;
   const double fourth = head.input_norms.four[token] * head.weight_norms.four[v];
   dot.square = fourth * fourth;
   dot.prefix_square = prefix * prefix;
   DotArithmetic arithmetic = model.dot;
   if (!head.rounded_operands) arithmetic.operands = 0;
+  // An operand out of range overflows by itself; one below it may be flushed to 0.
+  if (!(std::max(input_norm, weight_norm) <= arithmetic.largest)) return infinity;
 
   const double u = arithmetic.unit, stored = model.logit_storage;
+  if (stored > unit_roundoff(DType::f16)) {
+    arithmetic.largest = std::min(arithmetic.largest, head.narrow.largest);
+    arithmetic.smallest = std::max(arithmetic.smallest, head.narrow.underflow);
+  }
   double error = dot_error(dot, arithmetic);
+  error += arithmetic.smallest * std::sqrt(dot.terms) * (input_norm + weight_norm);
   double size = std::abs(dot.total) + error;
   if (head.bias) {
     error += stored * size;  // stored before the bias is added
@@ -150,8 +160,8 @@ class Bounds {
         std::iota(rows_.begin(), rows_.end(), Index{0});
       }
     }
-    // Stored before or after the factor is applied: in units of the unscaled gradient.
-    tiny_ = dlogit_storage_.underflow * std::max(1.0, factor_) / factor_;
+    // Stored before or after the divisor and the temperature are applied: in units of the unscaled gradient.
+    tiny_ = dlogit_storage_.underflow * std::max({1.0, divisor_, 1 / factor_});
   }
 
   std::vector<ErrorBound> run() {
@@ -182,7 +192,8 @@ class Bounds {
             bias,
             row_norms(weight, valid_),
             row_norms(input, tokens_),
-            input.dtype == DType::f64 || weight.dtype == DType::f64};
+            input.dtype == DType::f64 || weight.dtype == DType::f64,
+            storage_of(input.dtype == DType::f16 || weight.dtype == DType::f16 ? DType::f16 : DType::bf16)};
   }
 
   // One token's row for all models, with the elementwise bounds of dlogits that the weight's and the bias's
@@ -259,18 +270,18 @@ class Bounds {
       double loss = evaluation_error({row, x, y, ratio}, model.formula, evaluation);
       for (std::size_t v = 0; v < n; ++v)
         if (std::isnan(evaluation[v])) evaluation[v] = infinity;
-      if (std::isnan(loss)) loss = infinity;
       loss += divergence_change(row, logit_change, ratio);
       // Condition numbers were evaluated in float64 too, with errors far below 2^-10 of them.
       loss *= 1 + 0x1p-10;
-      loss += model.loss_storage * (row.divergence + loss) + loss_underflow(model);
-      if (row.divergence + loss > model.dot.largest) loss = infinity;
+      if (loss < infinity) loss += model.loss_storage * (row.divergence + loss) + loss_underflow(model);
+      if (!(row.divergence + loss <= largest_loss(model))) loss = infinity;
       bound.loss = loss;
 
       double input_grad = 0, largest_norm = 0;
       for (std::size_t v = 0; v < n; ++v) {
         change[v] = (change[v] + evaluation[v]) * (1 + 0x1p-10);
-        if (change[v] > 0) input_grad += change[v] * student_.weight_norms.two[v];
+        if (change[v] > 0 && student_.weight_norms.two[v] > 0)
+          input_grad += change[v] * student_.weight_norms.two[v];
         largest_norm = std::max(largest_norm, student_.weight_norms.two[v]);
       }
       // ‖g‖₁ and ‖g'‖₁ are at most the Lipschitz constant, however far the logits move.
@@ -353,7 +364,7 @@ class Bounds {
     if (!needs_dlogits()) return;
     const double norm = student_.input_norms.two[at(number)];
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      if (rows_[r] >= valid_) continue;
+      if (rows_[r] >= valid_ || norm == 0) continue;
       const double g = work.grad[at(rows_[r])];
       GradientScale& scale = weight_scale_[r];
       scale.terms += 1;
@@ -379,28 +390,26 @@ class Bounds {
   // Errors of a whole gradient: what errors of dlogits and accumulation do row by row, and the storage of
   // dlogits, whose errors are independent from row to row.
   struct Total {
-    double square = 0;          // Σ over rows of (propagated and accumulated error)²
-    double storage_square = 0;  // Σ g²·‖r‖²
-    double storage_worst_square = 0;
-    double largest_storage = 0;  // max over rows of Σ g²·‖r‖²
-    double result_square = 0;
+    double error = 0;            // 2-norm over rows of the propagated and accumulated error
+    double storage_worst = 0;    // 2-norm over rows of unit · Σ |g|·‖r‖
+    double storage = 0;          // (Σ g²·‖r‖²)^(1/2) over everything
+    double largest_storage = 0;  // and of the largest row
+    double result = 0;
 
-    void add(double error, const GradientScale& scale, double unit) {
-      square += error * error;
-      storage_square += scale.square;
-      storage_worst_square += unit * unit * scale.absolute * scale.absolute;
-      largest_storage = std::max(largest_storage, scale.square);
-      result_square += scale.result * scale.result;
+    void add(double row_error, const GradientScale& scale, double unit) {
+      error = std::hypot(error, row_error);
+      storage_worst = std::hypot(storage_worst, unit * scale.absolute);
+      storage = std::hypot(storage, std::sqrt(scale.square));
+      largest_storage = std::max(largest_storage, std::sqrt(scale.square));
+      result = std::hypot(result, scale.result);
     }
     // The norm of Σ delta_tv·g_tv·r_v, |delta| <= unit, is a convex function of the deltas whose Lipschitz
     // constant is at most that of the largest row, so it exceeds its mean by 2·lambda times that with
     // probability exp(−lambda²/2) only (Boucheron, Lugosi and Massart, Concentration Inequalities, 6.10).
     double value(double unit, double final_unit, double lambda) const {
-      double storage = std::sqrt(storage_worst_square);
-      if (lambda > 0)
-        storage =
-            std::min(storage, unit * (std::sqrt(storage_square) + 2 * lambda * std::sqrt(largest_storage)));
-      return std::sqrt(square) + storage + final_unit * std::sqrt(result_square);
+      double stored = storage_worst;
+      if (lambda > 0) stored = std::min(stored, unit * (storage + 2 * lambda * largest_storage));
+      return error + stored + final_unit * result;
     }
   };
 
@@ -411,17 +420,25 @@ class Bounds {
     return model.gradients_in_input_format ? coarser(format, least) : least;
   }
 
+  double largest_loss(const ArithmeticModel& model) const {
+    return model.loss_storage > model.formula.unit ? std::min(student_.narrow.largest, model.dot.largest)
+                                                   : model.dot.largest;
+  }
   // A loss that may be stored narrower than it is computed is stored in the input's format.
   double loss_underflow(const ArithmeticModel& model) const {
-    return model.loss_storage > model.formula.unit ? std::max(input_storage_.underflow, model.dot.smallest)
+    return model.loss_storage > model.formula.unit ? std::max(student_.narrow.underflow, model.dot.smallest)
                                                    : model.dot.smallest;
   }
 
   // Error of one row of a gradient except for the storage of dlogits and of the result.
   double row_error(const ArithmeticModel& model, double propagated, const GradientScale& scale) const {
-    const Storage& dlogits = dlogit_storage(model);
+    const Storage dlogits = dlogit_storage(model);
+    // How often a gradient of logits is stored: of log-probabilities, scaled logits and logits.
+    const int stages = !model.gradients_in_input_format            ? 0
+                       : model.formula.log_probability_storage > 0 ? 3
+                                                                   : 1;
     return propagated * (1 + 2 * dlogits.unit + gamma(scale.terms + 2, model.dot.unit)) +
-           (model.gradients_in_input_format ? scale.tiny : 0) + accumulation_error(scale, model.dot);
+           stages * scale.tiny + accumulation_error(scale, model.dot);
   }
 
   // Storage of a row of the result: relative to it and its error; what underflows; what overflows.
@@ -493,7 +510,7 @@ class Bounds {
         GradientScale scale = weight_scale_[r];
         scale.result = row_norm(near_.student_weight_grad, static_cast<Index>(r)) / factor_;
         double error = row_error(model, out, scale);
-        if (model.weight_grad_in_chunks) error += chunk_error(scale, storage.unit, lambda, counted);
+        if (model.weight_grad_in_chunks) error += chunk_error(scale, storage, lambda, counted);
         const double with_storage = error + storage_error(scale, dlogits.unit, lambda);
         const double rounding = final_error(storage, scale.result, with_storage,
                                             static_cast<double>(problem_.student_weight.cols));
@@ -516,7 +533,7 @@ class Bounds {
         }
         const GradientScale& scale = bias_scale_[v];
         double error = row_error(model, out, scale) + storage_error(scale, dlogits.unit, lambda);
-        if (model.weight_grad_in_chunks) error += chunk_error(scale, storage.unit, lambda, counted);
+        if (model.weight_grad_in_chunks) error += chunk_error(scale, storage, lambda, counted);
         error += final_error(storage, std::abs(near_.student_bias_grad[v]) / factor_, error, 1);
         out = factor_ * error;
       }
@@ -526,13 +543,16 @@ class Bounds {
   // A gradient summed in its stored format over chunks of tokens: each chunk's sum and the running sum are
   // rounded. Rounding to nearest is no longer random when increments stay below half a unit of the sum, which
   // takes more than 1 / (2·unit) chunks: then the worst case.
-  double chunk_error(const GradientScale& scale, double unit, double lambda, double counted) const {
+  double chunk_error(const GradientScale& scale, const Storage& storage, double lambda,
+                     double counted) const {
     const double chunks = std::min(counted, std::ceil(static_cast<double>(problem_.vocab()) /
                                                       static_cast<double>(problem_.student_weight.cols)));
-    const double worst = 2 * chunks * unit * scale.absolute;
-    if (!(lambda > 0) || chunks * 2 * unit > 1) return worst;
-    return std::min(worst,
-                    martingale_error(2 * chunks * scale.absolute * scale.absolute, 2 * chunks, unit, lambda));
+    const double unit = storage.unit, worst = 2 * chunks * unit * scale.absolute;
+    const double tiny = 2 * chunks * storage.underflow *
+                        std::sqrt(static_cast<double>(problem_.student_weight.cols)) / factor_;
+    if (!(lambda > 0) || chunks * 2 * unit > 1) return worst + tiny;
+    return tiny + std::min(worst, martingale_error(2 * chunks * scale.absolute * scale.absolute, 2 * chunks,
+                                                   unit, lambda));
   }
 
   const Problem& problem_;
@@ -581,6 +601,7 @@ ArithmeticModel double_tier_arithmetic() {
   model.dot.smallest = std::numeric_limits<double>::denorm_min();
   model.dot.largest = std::numeric_limits<double>::max();
   model.formula.unit = 0x1p-53;
+  model.formula.smallest = std::numeric_limits<double>::denorm_min();
   model.formula.difference_form = true;
   return model;
 }

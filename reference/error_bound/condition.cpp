@@ -35,10 +35,13 @@ double largest_two_point_deviation(double odds) {
 
 // log Σ prob·e^change: how far a log-sum-exp may move.
 double shift(std::span<const double> log_prob, std::span<const double> change) {
-  double largest = 0;
-  for (std::size_t v = 0; v < log_prob.size(); ++v)
-    if (log_prob[v] > -infinity) largest = std::max(largest, change[v]);
-  if (!(largest < infinity)) return infinity;
+  double largest = 0, largest_sum = -infinity;
+  for (std::size_t v = 0; v < log_prob.size(); ++v) {
+    if (log_prob[v] == -infinity) continue;
+    largest = std::max(largest, change[v]);
+    largest_sum = std::max(largest_sum, log_prob[v] + change[v]);
+  }
+  if (!(largest_sum < infinity)) return infinity;
   double sum = 0;
   if (largest <= 1) {
     for (std::size_t v = 0; v < log_prob.size(); ++v)
@@ -46,8 +49,8 @@ double shift(std::span<const double> log_prob, std::span<const double> change) {
     return std::log1p(sum);
   }
   for (std::size_t v = 0; v < log_prob.size(); ++v)
-    if (log_prob[v] > -infinity) sum += std::exp(log_prob[v] + change[v] - largest);
-  return sum > 0 ? largest + std::log(sum) : largest;
+    if (log_prob[v] > -infinity) sum += std::exp(log_prob[v] + change[v] - largest_sum);
+  return std::max(0.0, largest_sum + std::log(sum)) + 1e-15;
 }
 
 double largest_change(std::span<const double> log_prob, std::span<const double> change) {
@@ -65,16 +68,15 @@ void side_change(const RowCondition::Side& side, std::span<const double> log_pro
   for (std::size_t v = 0; v < bound.size(); ++v) {
     bound[v] = 0;
     if (log_prob[v] == -infinity) continue;
-    const double rho = eta[v] + other[v];
-    const double deviation = std::abs(side.score[v] - side.mean_score);
-    bound[v] =
-        rise(log_prob[v], eta[v]) * deviation +
-        grown(log_prob[v], eta[v]) * rho * std::min(1.0, side.slope[v] * std::exp(std::min(rho, 700.0)));
+    const double most = grown(log_prob[v], eta[v]);
+    if (most == 0) continue;
+    bound[v] = rise(log_prob[v], eta[v]) * std::abs(side.score[v] - side.mean_score) +
+               most * score_change(side.slope[v], eta[v] + other[v]);
     mean_change += bound[v];
   }
   for (std::size_t v = 0; v < bound.size(); ++v) {
-    if (log_prob[v] == -infinity) continue;
-    bound[v] = side.weight * (bound[v] + grown(log_prob[v], eta[v]) * mean_change);
+    const double most = log_prob[v] > -infinity ? grown(log_prob[v], eta[v]) : 0;
+    bound[v] = most == 0 ? 0 : side.weight * (bound[v] + most * mean_change);
   }
 }
 
@@ -110,6 +112,10 @@ double grown(double log_prob, double eta) {
 
 double rise(double log_prob, double eta) {
   return eta <= 1 ? std::exp(log_prob) * std::expm1(eta) : grown(log_prob, eta);
+}
+
+double score_change(double slope, double rho) {
+  return slope == 0 ? 0 : rho * std::min(1.0, slope * std::exp(std::min(rho, 700.0)));
 }
 
 double binary_entropy(double beta) {
@@ -186,10 +192,10 @@ RatioChange ratio_change(const RowCondition& row, const LogitChange& change) {
 double divergence_change(const RowCondition& row, const LogitChange& change, const RatioChange& ratio) {
   // |dD/dlogit| along the straight path is at most |g| + t-fraction of the path times its bound at the end
   // (the bound is star-shaped in the size of the perturbation as long as rise() is not capped).
-  const auto largest = [](const std::vector<double>& values) {
-    return values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
-  };
-  const bool uncapped = largest(ratio.student) <= 1 && largest(ratio.teacher) <= 1;
+  bool uncapped = true;
+  for (std::size_t v = 0; v < row.size(); ++v)
+    uncapped = uncapped && (ratio.student[v] <= 1 || grown(row.log_q[v], ratio.student[v]) == 0) &&
+               (ratio.teacher[v] <= 1 || grown(row.log_p[v], ratio.teacher[v]) == 0);
   const double share = uncapped ? 0.5 : 1;
   std::vector<double> bound(row.size());
   double total = 0;

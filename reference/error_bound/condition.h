@@ -74,6 +74,10 @@ double grown(double log_prob, double eta);
 // How much a probability may change: prob·(e^eta − 1) for eta <= 1, else grown().
 double rise(double log_prob, double eta);
 
+// How much a score may change when the log ratio moves by rho: rho·min(1, slope·e^rho), because the slope is
+// at most 1 and its logarithm changes no faster than the log ratio.
+double score_change(double slope, double rho);
+
 // A bound on |D(x + dx, y + dy) − D(x, y)|: the first-order term and a bound on all that is left, capped by
 // what D can do at all (Lipschitz constants, 0 <= D <= h(beta)).
 double divergence_change(const RowCondition& row, const LogitChange& change);

@@ -73,18 +73,18 @@ SideError side_error(const RowCondition::Side& side, const std::vector<double>& 
   error.magnitude.resize(n), error.score.resize(n), error.deviation.resize(n);
   std::vector<double> term(n), weighted(n);
   const double log_weight = std::abs(std::log(side.weight));
-  double mean_change = 0;
+  double mean_change = 0, lost = 0;  // lost: to underflow of probabilities and terms
   for (std::size_t v = 0; v < n; ++v) {
-    if (log_prob[v] == -infinity) continue;
+    if (grown_prob[v] == 0) continue;
     const double rho = eta[v] + theta[v];
     const double log_ratio = own.log[v] + other.log[v];
-    const double slope = std::min(1.0, side.slope[v] * std::exp(std::min(rho + log_ratio, 700.0)));
-    const double moved = slope == 0 ? 0 : slope * rho;
+    const double moved = score_change(side.slope[v], rho);
     const double deviation = std::abs(side.score[v] - side.mean_score);
     mean_change += rise(log_prob[v], eta[v]) * deviation + grown_prob[v] * moved;
     const double score = std::abs(side.score[v]) + moved;
     const double factor = own.log[v] + own.exp[v];
-    const double ratio_error = slope * (log_ratio + elementary * u * log_odds);
+    const double ratio_error = score_change(std::min(1.0, side.slope[v] * std::exp(std::min(rho, 700.0))),
+                                            log_ratio + elementary * u * log_odds);
     const double rounding = elementary * u * (1 + std::abs(log_prob[v]) + eta[v] + score);
     // At an endpoint M is one of p and q, so an error of the other's logarithm does not cancel.
     term[v] = (score + ratio_error) * factor * std::exp(std::min(factor, 700.0)) + rounding +
@@ -92,12 +92,14 @@ SideError side_error(const RowCondition::Side& side, const std::vector<double>& 
     error.magnitude[v] = side.weight * grown_prob[v] * (score + log_weight);
     error.score[v] = ratio_error + rounding + arithmetic.log_probability_storage * score;
     error.deviation[v] = deviation + moved;
+    lost += arithmetic.smallest * (1 + score);
     weighted[v] = (score + ratio_error) * factor * std::exp(std::min(factor, 700.0)) + error.score[v];
   }
-  error.divergence = side.weight * mean(grown_prob, term);
+  error.divergence = side.weight * mean(grown_prob, term) + lost;
   error.mean_magnitude = std::abs(side.mean_score) + mean_change;
   for (double& deviation : error.deviation) deviation += mean_change;
-  error.mean = mean(grown_prob, weighted) + sum_error(error.magnitude, u, arithmetic.lambda) / side.weight;
+  error.mean =
+      mean(grown_prob, weighted) + lost + sum_error(error.magnitude, u, arithmetic.lambda) / side.weight;
   return error;
 }
 
@@ -139,18 +141,21 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
     const double q_relative = q_error.log[v] + q_error.exp[v] + elementary * u + storage;
     if (row.beta == 0) {
       gradient[v] = q[v] * std::expm1(q_relative) +
-                    p[v] * std::expm1(p_error.log[v] + p_error.exp[v] + elementary * u + storage);
-    } else if (q[v] == 0) {
+                    p[v] * std::expm1(p_error.log[v] + p_error.exp[v] + elementary * u + storage) +
+                    2 * arithmetic.smallest;
+    } else if (row.log_q[v] == -infinity) {
       gradient[v] = 0;
     } else {
       // weight·q·(score − mean): an error of log q scales the difference; exp and storage may hit the two
       // parts one by one.
       const double parts = std::abs(row.student.score[v]) + student.mean_magnitude;
-      gradient[v] =
-          row.student.weight * q[v] * std::exp(std::min(q_relative, 700.0)) *
-              (student.deviation[v] * q_error.log[v] + parts * (q_error.exp[v] + elementary * u + storage) +
-               student.score[v] + student.mean) +
-          (endpoint ? 0 : q[v] * arithmetic.approximation);
+      gradient[v] = arithmetic.smallest * (1 + parts);
+      if (q[v] == 0) continue;
+      const double relative = student.deviation[v] * q_error.log[v] +
+                              parts * (q_error.exp[v] + elementary * u + storage) + student.score[v] +
+                              student.mean;
+      gradient[v] += row.student.weight * q[v] * std::exp(std::min(q_relative, 700.0)) * relative;
+      if (!endpoint) gradient[v] += q[v] * arithmetic.approximation;
     }
   }
   return divergence;
@@ -201,7 +206,7 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
   for (std::size_t v = 0; v < n && surely_close; ++v)
     surely_close = !finite_x(v) || std::abs((evaluated.y[v] - evaluated.x[v]) - r) <= 0.999;
 
-  double close_shift = 0, far_shift = 0;
+  double close_shift = 0, far_shift = 0, offset_size = 0;
   if (close) {
     for (std::size_t v = 0; v < n; ++v) {
       if (!finite_x(v)) continue;
@@ -215,25 +220,26 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
     close_shift += 4 * u * shift;
   }
   if (!surely_close) {
-    const double offset = evaluated.y[top_y] - evaluated.x[top_x];
-    const double shift = std::abs(row.log_q[top_x]) + std::abs(row.log_p[top_y]);
-    far_shift = q_sum + p_sum + u * (2 * std::abs(offset) + 2 * shift);
+    offset_size = std::abs(evaluated.y[top_y] - evaluated.x[top_x]);
+    far_shift = q_sum + p_sum + 2 * u * (std::abs(row.log_q[top_x]) + std::abs(row.log_p[top_y]));
   }
 
   NormalisedError error{std::move(log_q), std::move(log_p), std::vector<double>(n)};
   for (std::size_t v = 0; v < n; ++v) {
     if (!finite_x(v) || !finite_y(v)) continue;
     const double d = std::abs(row.log_p[v] - row.log_q[v]);
+    // The rounding of y_v − x_v; at the top entry it is that of the offset, which is subtracted again.
     const double difference = std::abs(evaluated.y[v] - evaluated.x[v]);
     double here = 0;
     if (close) {
       const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - r);
-      here = u * (difference + w + 2 * d) + close_shift;
+      here = u * ((v == top_x ? 0 : difference) + w + 2 * d) + close_shift;
     }
     if (!surely_close) {
       const double offset = evaluated.y[top_y] - evaluated.x[top_x];
       const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - offset);
-      here = std::max(here, u * (difference + w + 2 * d) + far_shift);
+      const double rounding = v == top_x && v == top_y ? 0 : difference + offset_size;
+      here = std::max(here, u * (rounding + w + 2 * d) + far_shift);
     }
     error.d[v] = here;
     // q and p are both formed from the larger one and d.
@@ -267,48 +273,59 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
     // The row really used: its probabilities and scores may be that much larger.
     const double q = has_q ? grown(row.log_q[v], ratio.student[v]) : 0;
     const double p = has_p ? grown(row.log_p[v], ratio.teacher[v]) : 0;
+    if (q == 0 && p == 0) continue;
     const double rho = both ? ratio.student[v] + ratio.teacher[v] : 0;
-    const double larger_growth = std::exp(std::min(std::max(ratio.student[v], ratio.teacher[v]), 700.0));
-    const double e_d = error.d[v] * std::exp(std::min(error.d[v], 700.0));
-    const double q_score =
-        has_q ? std::abs(row.student.score[v]) +
-                    rho * std::min(1.0, row.student.slope[v] * std::exp(std::min(rho, 700.0)))
-              : 0;
-    const double p_score =
-        has_p ? std::abs(row.teacher.score[v]) +
-                    rho * std::min(1.0, row.teacher.slope[v] * std::exp(std::min(rho, 700.0)))
-              : 0;
-    const double larger_error = std::max(has_q ? error.log_q[v] : 0, has_p ? error.log_p[v] : 0) +
-                                u * (3 + std::abs(log_larger) + (both ? std::abs(d) : 0));
+    const double growth = std::exp(std::min(std::max(ratio.student[v], ratio.teacher[v]), 700.0));
+    const double q_score = std::abs(row.student.score[v]) + score_change(row.student.slope[v], rho);
+    const double p_score = std::abs(row.teacher.score[v]) + score_change(row.teacher.slope[v], rho);
+    const double larger_error =
+        std::max(has_q && q > 0 ? error.log_q[v] : 0, has_p && p > 0 ? error.log_p[v] : 0) +
+        u * (3 + std::abs(log_larger) + (both && q > 0 && p > 0 ? std::abs(d) : 0));
     const double q_half = beta == 0 ? 0 : row.student.weight * q,
                  p_half = beta == 1 ? 0 : row.teacher.weight * p;
 
-    // A term is convex in d around its minimum 0, so on a row moved by rho it is at most this much larger.
-    const double term =
-        divergence_term(entry, beta) * larger_growth + rho * (q_half * q_score + p_half * p_score);
-    divergence +=
-        term * (larger_error + pieces * u) + e_d * (q_half * (q_score + e_d) + p_half * (p_score + e_d));
+    // The larger probability is kept and the smaller one formed from d, so the term's derivative in d is the
+    // smaller one's weight·prob·score, and likewise for the others below. Where the sign of d is uncertain,
+    // both count. The smaller one may have grown by the error of d as well.
+    const double e_d = error.d[v], reach = rho + e_d;
+    const double q_small = both && d > -reach ? grown(row.log_q[v], ratio.student[v] + e_d) : 0;
+    const double p_small = both && d < reach ? grown(row.log_p[v], ratio.teacher[v] + e_d) : 0;
+    const auto times = [](double size, double off) { return size == 0 ? 0 : size * off; };  // 0·inf is 0 here
+
+    // The term is homogeneous in (p, q), moves with d as said, and is at most the sum of its two halves.
+    const double halves = q_half * q_score + p_half * p_score + (beta == 0 || beta == 1 ? p + q : 0);
+    const double term = std::min(
+        divergence_term(entry, beta) * growth + times(q_half, rho * q_score) + times(p_half, rho * p_score),
+        halves);
+    divergence += times(term, larger_error + pieces * u);
+    if (beta != 0) divergence += times(row.student.weight * q_small, e_d * (q_score + e_d));
+    if (beta != 1) divergence += times(row.teacher.weight * p_small, e_d * (p_score + e_d));
     const double minor = std::min(beta, 1 - beta);
     const double major_ratio = beta > 0.5 ? -d : d;
     if (minor > 0 && minor * std::expm1(std::min(major_ratio, 700.0)) > 0.99)
       divergence += 16 * u * (p_half * (p_score + 1) + q_half * (q_score + 1));
 
     if (beta == 0) {
-      gradient[v] = std::abs(row.student.grad[v]) * (larger_error + 8 * u) +
-                    (both ? e_d * std::min(p, q) : 0) +
-                    (larger_growth - 1) * (p + q) * (larger_error + 8 * u);
+      gradient[v] = times(std::min(std::abs(row.student.grad[v]) + (growth - 1) * (p + q), p + q),
+                          larger_error + 8 * u) +
+                    times(std::max(p_small, q_small), e_d);
       continue;
     }
-    // Terms of KL(q‖M): q·(z − log(1+z)).
-    const double shift_term = beta * std::abs(p - q);                            // q·|z|
-    const double slope = row.student.slope[v] * std::exp(std::min(rho, 700.0));  // beta·p/M, grown
-    const double pull = std::min(slope, 1.0) * (shift_term + (larger_growth - 1) * (p + q));
-    const double kl_term = (has_q ? student_kl_term(entry, beta) : beta * p) * larger_growth + rho * pull;
-    kl += kl_term * (larger_error + error.d[v] + pieces * u) + e_d * (pull + beta * p * e_d);
-    const double z = both ? beta * std::expm1(std::min(d, 700.0)) : infinity;
+    // Terms of KL(q‖M): q·(z − log(1+z)), with q·|z| = beta·|p − q|.
+    const double z = both ? beta * std::expm1(std::min(d, 700.0)) : has_p ? infinity : -beta;
+    const double slope = std::min(1.0, row.student.slope[v] * std::exp(std::min(rho + e_d, 700.0)));
+    const double shift_term = beta * std::min(std::abs(p - q) + (growth - 1) * (p + q), p + q);
+    const double bounded_z = std::min(1.0, std::abs(z) + reach);
+    const double kl_term =
+        std::min((has_q ? student_kl_term(entry, beta) : beta * p) * growth + times(slope * shift_term, rho) +
+                     times(q, rho * (q_score + bounded_z)),
+                 shift_term + q * q_score);
+    kl += times(kl_term, larger_error + pieces * u);
+    kl += times(q_small, e_d * (q_score + bounded_z + e_d));
+    if (p_small > 0) kl += times(slope, e_d * (shift_term + beta * p_small * e_d));
     if (!(std::abs(z) < 0.49)) kl += 16 * u * (beta * (p + q) + q * q_score);
-    if (has_q) {
-      score_error[v] = std::min(slope, 1.0) * e_d + 8 * u * q_score;
+    if (q > 0) {
+      score_error[v] = times(slope, e_d) + 8 * u * q_score;
       if (beta < 1 && d > 29.9) score_error[v] += 8 * u * (1 + 2 * std::min(std::abs(d), 1e308));
       if (beta < 1 && z < -0.49) score_error[v] += 8 * u;
     }
@@ -317,11 +334,11 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
   if (beta == 0) return divergence;
   kl += 4 * u * std::abs(row.student.mean_score);
   for (std::size_t v = 0; v < n; ++v) {
-    if (row.log_q[v] == -infinity) {
+    const double q = row.log_q[v] > -infinity ? grown(row.log_q[v], ratio.student[v]) : 0;
+    if (q == 0) {
       gradient[v] = 0;
       continue;
     }
-    const double q = grown(row.log_q[v], ratio.student[v]);
     const double relative = error.log_q[v] + u * (7 + std::abs(row.log_q[v]));
     const double rho = ratio.student[v] + ratio.teacher[v];
     gradient[v] = row.student.weight * q * std::exp(std::min(relative, 700.0)) *

@@ -11,6 +11,7 @@ namespace fljsd {
 // The arithmetic between the logits and the losses and gradients.
 struct FormulaArithmetic {
   double unit = 0;  // unit roundoff; exp, expm1, log and log1p are within 8 of it
+  double smallest = 0;  // absolute error of a probability or term that underflows
   // 0: only the worst case holds for sums over the vocabulary; else also the statistical bound.
   double lambda = 0;
   // Unit roundoff of the format that log-probabilities, and gradients with respect to them, are kept in;

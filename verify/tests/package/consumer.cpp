@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One token, vocabulary of two, hidden size one: student logits (0, 0), teacher logits (0, log 3), so q = (1/2, 1/2) and
-// p = (1/4, 3/4), and with beta = 1/2 the divergence is h(3/8) − (h(1/2) + h(1/4))/2, h the binary entropy.
+// One token, vocabulary of two, hidden size one: student logits (0, 0), teacher logits (0, log 3), so q =
+// (1/2, 1/2) and p = (1/4, 3/4), and with beta = 1/2 the divergence is h(3/8) − (h(1/2) + h(1/4))/2, h the
+// binary entropy.
 #include <cmath>
 #include <cstdio>
 
@@ -12,8 +13,8 @@ int main() {
   problem.student_input = problem.teacher_input = {fljsd::DType::f64, &one, 1, 1, 1};
   problem.student_weight = {fljsd::DType::f64, zeros, 2, 1, 1};
   problem.teacher_weight = {fljsd::DType::f64, teacher, 2, 1, 1};
-  // The gradients are matrices that the library allocates and this program frees: both must agree on how, although
-  // they may be compiled for different processors.
+  // The gradients are matrices that the library allocates and this program frees: both must agree on how,
+  // although they may be compiled for different processors.
   const fljsd::Result result = fljsd::linear_jsd<double>(problem, {}, fljsd::Wanted::all());
   const double loss = result.loss.value();
 
