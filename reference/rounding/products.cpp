@@ -118,9 +118,12 @@ void TokenSum::add(Index count, std::span<const Real> dlogits, Index vocab, std:
   const bool stays_open = !whole && !parts.empty() && !parts.back().closes;
   if (stays_open && open_.size() == 0) open_.resizeLike(total_);
   const Index cols = total_.cols();
+  // Rows of a piece: a tile, or more when that is less work than starting a thread.
+  constexpr Index worthwhile = Index{1} << 18;
+  const Index step = std::max(tile_vocab, worthwhile / std::max<Index>(1, cols * count));
 
-  parallel_for(pieces(total_.rows(), tile_vocab), [&](Index piece) {
-    const Index row = piece * tile_vocab, rows = std::min(tile_vocab, total_.rows() - row);
+  parallel_for(pieces(total_.rows(), step), [&](Index piece) {
+    const Index row = piece * step, rows = std::min(step, total_.rows() - row);
     // The columns of dlogits that these rows need, transposed.
     std::vector<Real> left(static_cast<std::size_t>(rows * count));
     for (Index r = 0; r < rows; ++r) {

@@ -35,7 +35,8 @@ std::vector<Real> random_values(std::size_t count, std::uint64_t seed) {
 // Bitwise, so that −0 is not 0 and NaN is NaN.
 template <class Container>
 bool same_bits(const Container& a, const Container& b) {
-  return a.size() == b.size() &&
+  if (a.size() != b.size()) return false;
+  return a.empty() ||
          std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * sizeof(*a.data())) == 0;
 }
 
