@@ -232,7 +232,10 @@ TEST(Families, StrengthsOfSeedsCoverTheirRange) {
   expect_log_uniform("offset", 10, 1e4);
   expect_log_uniform("wide-exponent", 1e2, 1e6);
   expect_log_uniform("anti-correlated", 1, 10);
-  EXPECT_EQ(range("integer-grid"), std::pair(1.0, 127.0));
+  // Whole numbers, log-uniform before they are cut.
+  EXPECT_EQ(range("integer-grid").first, 1);
+  EXPECT_GE(range("integer-grid").second, std::floor(128 / std::pow(128, 0.05)));
+  EXPECT_LE(range("integer-grid").second, 127);
   EXPECT_EQ(range("padded-vocab"), std::pair(0.0, 2.0));
   EXPECT_EQ(range("ignored-labels").second, 1);
 
@@ -346,8 +349,24 @@ TEST(Families, AreTheSameBitsForEver) {
   struct Known {
     std::uint64_t plain, mixed;
   };
-  const Known known[] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0},
-                         {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}};
+  const Known known[] = {
+      {0xcf2e34669742316d, 0x57d53ae7e34dd672},  // published
+      {0xd87196df1fdcae98, 0x7ddf4a556d81143c},  // kaiming
+      {0x031da1e6f381e976, 0x4bdaa4d336c52782},  // lm-like
+      {0x6c4f1d6113ccb785, 0xdce1ae3a0fb1f1c6},  // near-identical
+      {0x5ff04e7e72192d97, 0x833ce13013b4aa5a},  // peaked
+      {0x27c079bc46ca7c6b, 0xd678ac33ebdbbce2},  // disjoint
+      {0x4ad8cd4534321bd6, 0x4fa61f341238927f},  // offset
+      {0x87914e6b00322388, 0xd6457c276364de47},  // subnormal
+      {0x747a18e59142b3eb, 0x731c29c8fcf90e08},  // wide-exponent
+      {0x92e6b020530747bd, 0x5010bead6281c340},  // integer-grid
+      {0xa683a8907e50f381, 0x8d2705d620bda629},  // padded-vocab
+      {0x5715cd1005ed0140, 0xfddb73a99fa65eaf},  // sizes
+      {0x9d873d87d5c7951c, 0x6bd7c511685d40ab},  // ignored-labels
+      {0x87ef85c78081dd3c, 0x8109906d754078ba},  // equal-rows
+      {0x1418cbd11add3fb8, 0x36776769658edcde},  // overflow
+      {0x11ff9f428204cf89, 0x7a01ab12392d28d7},  // anti-correlated
+  };
   for (const Family& family : families()) {
     CaseSpec spec;
     spec.family = family.number;
@@ -438,7 +457,7 @@ TEST(LmLike, LooksLikeALanguageModel) {
         ASSERT_NEAR(unigram[static_cast<std::size_t>(rank)], -std::log(static_cast<double>(rank) + 2.7),
                     1e-12);
 
-      int peaked = 0, diffuse = 0;
+      std::vector<double> most_likely;
       double noise_square = 0;
       for (Index t = 0; t < spec.tokens; ++t) {
         const LogitRows<double> rows = logits<double>(problem, c.options, t);
@@ -446,9 +465,7 @@ TEST(LmLike, LooksLikeALanguageModel) {
         EXPECT_TRUE(*high - *low > 10 && *high - *low < 40) << *high - *low;
         double sum = 0, mean = 0;
         for (double y : rows.teacher) sum += std::exp(y - *high);
-        const double most_likely = 1 / sum;
-        peaked += most_likely > 0.5;
-        diffuse += most_likely < 0.1;
+        most_likely.push_back(1 / sum);
         for (std::size_t v = 0; v < rows.teacher.size(); ++v)
           mean += (rows.student[v] - rows.teacher[v]) / 4096;
         for (std::size_t v = 0; v < rows.teacher.size(); ++v) {
@@ -456,12 +473,15 @@ TEST(LmLike, LooksLikeALanguageModel) {
           noise_square += d * d / (4096 * 64);
         }
       }
-      // Pulls are uniform on 0 … 16 nats: many tokens are certain, many are not.
-      EXPECT_GE(peaked, 10);
-      EXPECT_GE(diffuse, 10);
-      // Inputs and weights each give half the variance, more where the pull has lengthened the input; columns
-      // that one model alone has add a quarter.
-      EXPECT_TRUE(noise_square > 0.7 * noise * noise && noise_square < 2.5 * noise * noise) << noise_square;
+      // Some tokens are certain, some are open, most lie between. (What the description means by peaked.)
+      std::sort(most_likely.begin(), most_likely.end());
+      EXPECT_LT(most_likely[6], 0.2);
+      EXPECT_TRUE(most_likely[32] > 0.2 && most_likely[32] < 0.8) << most_likely[32];
+      EXPECT_GT(most_likely[57], 0.9);
+      // Inputs and weights each give half of the variance, the weights more where the pull, of square length
+      // (B/2)² with B uniform on 0 … 16, has lengthened the input: 1/2 + (1 + 21.3/99)/2 = 1.11 for the
+      // fewest columns. Columns that one model alone has add a quarter.
+      EXPECT_TRUE(noise_square > 0.9 * noise * noise && noise_square < 1.5 * noise * noise) << noise_square;
     }
   }
 }
@@ -533,7 +553,7 @@ TEST(Peaked, OneEntryDominates) {
       }
       const Index narrow = std::min(spec.student_hidden, teacher_hidden(spec));
       const double switches = std::clamp<double>(static_cast<double>(narrow / 2), 1, 8);
-      const double expected = spec.tokens * (0.5 + 0.5 / switches);
+      const double expected = static_cast<double>(spec.tokens) * (0.5 + 0.5 / switches);
       EXPECT_LE(std::abs(alike - expected), 6.5 * std::sqrt(0.25 * static_cast<double>(spec.tokens)))
           << about(spec);
     }
@@ -561,7 +581,7 @@ TEST(Disjoint, SupportsDoNotMeet) {
             EXPECT_TRUE(vocab == 1 ? student && teacher : student != teacher) << about(spec);
             student_owned += student;
           }
-          if (vocab > 1) EXPECT_TRUE(student_owned > 0 && student_owned < vocab) << about(spec);
+          EXPECT_TRUE(vocab == 1 || (student_owned > 0 && student_owned < vocab)) << about(spec);
         }
         EXPECT_EQ(c.student_bias.has_value(), (depth == infinity) || spec.with_bias);
         // Binary entropy of 1/2, to the accuracy of the float64 tier: 40 terms, each within a few 2^-53.
@@ -641,9 +661,9 @@ TEST(Subnormal, FlushingToZeroChangesTheLogits) {
 // Catches: pairs that do not cancel exactly, a condition number that is not the stated one, and overflow.
 TEST(WideExponent, CancelsWithTheStatedCondition) {
   for (DType dtype : all_dtypes) {
-    for (double condition : {100.0, 1e5, wide_exponent_limit({.dtype = dtype})}) {
-      CaseSpec base = spec_of("wide-exponent", 2);
-      base.dtype = dtype;
+    CaseSpec base = spec_of("wide-exponent", 2);
+    base.dtype = dtype;
+    for (double condition : {100.0, 1e5, wide_exponent_limit(base)}) {
       base.strength = condition;
       base.tokens = 4;
       for (const CaseSpec& spec : with_hidden_sizes(base)) {
@@ -729,8 +749,8 @@ TEST(PaddedVocab, PaddingDoesNotExist) {
       const MatrixView w = c.student_weight.matrix();
       for (Index v = valid; v < spec.vocab; ++v) {
         for (Index j = 0; j < w.cols; ++j) {
-          if (filling == 0) EXPECT_EQ(w(v, j), 0);
-          if (filling == 2) EXPECT_TRUE(std::isnan(w(v, j)));
+          EXPECT_EQ(w(v, j) == 0, filling == 0);
+          EXPECT_EQ(std::isnan(w(v, j)), filling == 2);
         }
       }
       CaseSpec zeros = spec;
@@ -758,17 +778,25 @@ TEST(Sizes, TheEndOfEachDimensionMatters) {
       spec.vocab = vocab;
       const Case c = make_case(spec);
       const Problem whole = c.problem();
-      const double loss = *linear_jsd<double>(whole, c.options).loss;
+      // The largest change of a token's loss; the mean could hide changes of both signs.
+      const std::vector<double> losses = linear_jsd<double>(whole, c.options).token_loss;
+      const auto change = [&](const Problem& problem, const Options& options) {
+        const std::vector<double> others = linear_jsd<double>(problem, options).token_loss;
+        double most = 0;
+        for (std::size_t t = 0; t < losses.size(); ++t)
+          most = std::max(most, std::abs(others[t] - losses[t]));
+        return most;
+      };
       if (hidden > 1) {
         Problem narrow = whole;
         for (MatrixView* m :
              {&narrow.student_input, &narrow.student_weight, &narrow.teacher_input, &narrow.teacher_weight})
           --m->cols;
-        EXPECT_GE(std::abs(*linear_jsd<double>(narrow, c.options).loss - loss), 1e-3) << about(spec);
+        EXPECT_GE(change(narrow, c.options), 1e-2) << about(spec);
       }
       Options shorter = c.options;
       shorter.valid_vocab = vocab - 1;
-      EXPECT_GE(std::abs(*linear_jsd<double>(whole, shorter).loss - loss), 1e-3) << about(spec);
+      EXPECT_GE(change(whole, shorter), 1e-2) << about(spec);
     }
   }
 }
@@ -808,13 +836,16 @@ TEST(IgnoredLabels, PoisonIsIgnoredAndNothingElseIs) {
             has_infinity = has_infinity || std::isinf(input(t, j));
           }
         }
-        if (is_counted(problem, c.options, t)) EXPECT_TRUE(finite);
+        EXPECT_TRUE(finite || !is_counted(problem, c.options, t));
         poisoned += !finite;
         infinite += has_infinity;
       }
-      if (share == 1) EXPECT_TRUE(poisoned > 250 && poisoned < 500 && infinite > 50);
-      EXPECT_TRUE(std::isfinite(*linear_jsd<double>(problem, c.options).loss));
-      if (share == 1) EXPECT_EQ(*linear_jsd<double>(problem, c.options).loss, 0);
+      // Three of four ignored tokens are poisoned, one with infinity: 6.5 standard deviations either side.
+      const double ignored = 500 - static_cast<double>(counted);
+      EXPECT_LE(std::abs(static_cast<double>(poisoned) - 0.75 * ignored), 6.5 * std::sqrt(ignored * 3 / 16));
+      EXPECT_LE(std::abs(static_cast<double>(infinite) - 0.25 * ignored), 6.5 * std::sqrt(ignored * 3 / 16));
+      const double loss = *linear_jsd<double>(problem, c.options).loss;
+      EXPECT_TRUE(share == 1 ? loss == 0 : std::isfinite(loss));
     }
   }
 }
@@ -828,13 +859,17 @@ TEST(EqualRows, DifferByAConstant) {
     const Case c = make_case(spec);
     const Problem problem = c.problem();
     int shifted = 0, flat = 0;
+    double largest_error = 0;
     for (Index t = 0; t < spec.tokens; ++t) {
-      const double shift = teacher_logit(problem, t, 0).value - student_logit(problem, t, 0).value;
+      const Logit x0 = student_logit(problem, t, 0), y0 = teacher_logit(problem, t, 0);
+      const double shift = y0.value - x0.value;
       bool without_signal = true;
       for (Index v = 0; v < spec.vocab; ++v) {
         const Logit x = student_logit(problem, t, v), y = teacher_logit(problem, t, v);
         // The products are exact; only the sums of this check round.
-        ASSERT_LE(std::abs(y.value - x.value - shift), 2 * (x.error + y.error) + 1e-13) << about(spec);
+        const double error = x.error + y.error + x0.error + y0.error;
+        ASSERT_LE(std::abs(y.value - x.value - shift), error) << about(spec);
+        largest_error = std::max(largest_error, error);
         without_signal = without_signal && x.value == (*problem.student_bias)(v);
       }
       shifted += std::abs(shift) > 0.1;
@@ -844,7 +879,9 @@ TEST(EqualRows, DifferByAConstant) {
     // possible.
     EXPECT_GE(flat, 3) << about(spec);
     EXPECT_TRUE(teacher_hidden(spec) == 1 ? shifted == 0 : shifted > 20) << about(spec) << shifted;
-    EXPECT_LE(*linear_jsd<double>(problem, c.options).loss, 1e-24) << about(spec);
+    // With log ratios within ±2e, where e bounds the logits' errors, |p − q|₁ <= 2e and
+    // D <= (KL(p‖q) + KL(q‖p)) / 4 = Σ (p − q) log(p/q) / 4 <= e².
+    EXPECT_LE(*linear_jsd<double>(problem, c.options).loss, largest_error * largest_error) << about(spec);
   }
 }
 
@@ -879,7 +916,8 @@ TEST(Overflow, HoldsEveryKindOfToken) {
       kinds.insert(kind);
       const bool has_loss = kind == "finite finite " || kind == "huge";
       EXPECT_EQ(std::isfinite(result.token_loss[static_cast<std::size_t>(t)]), has_loss) << kind;
-      if (kind == "finite finite ") EXPECT_LE(largest, 300);
+      // Ordinary: 2/sqrt(16) Σ of 15 products of deviates, and 2^-10 · 2^10 (1 + 0.5 · 4.9/8) · a deviate.
+      EXPECT_TRUE(kind != "finite finite " || largest <= 0.5 * 15 * 24 + 1.4 * 4.9) << largest;
     }
     EXPECT_EQ(kinds, (std::set<std::string>{"finite finite ", "nan finite ", "inf finite ", "finite nan ",
                                             "finite inf ", "huge"}))
