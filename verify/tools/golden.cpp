@@ -23,8 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Digits of a bound. Neighbouring doubles differ in the 17th; three more leave the enclosure a thousandth of
-// that wide.
-constexpr std::size_t bound_digits = 20;
+// that wide. Bounds that settle no double have no digits in common, and need few.
+constexpr std::size_t bound_digits = 20, unsettled_digits = 2;
 
 std::string quoted(const std::string& text) {
   return Json(text).dump();
@@ -34,9 +34,10 @@ std::string quoted(const std::string& text) {
 std::string value_text(const Enclosure& value) {
   if (!std::isfinite(value.lo) && (std::isnan(value.lo) || value.lo == value.hi))
     return json_number(value.lo).dump();
+  const std::size_t digits = value.rounds_to ? bound_digits : unsettled_digits;
   return fmt::format(R"({{"lo": {}, "hi": {}, "nearest": {}}})",
-                     quoted(rounded_decimal(value.lo_text, bound_digits, false)),
-                     quoted(rounded_decimal(value.hi_text, bound_digits, true)),
+                     quoted(rounded_decimal(value.lo_text, digits, false)),
+                     quoted(rounded_decimal(value.hi_text, digits, true)),
                      value.rounds_to ? quoted(hex_float(*value.rounds_to)) : "null");
 }
 
