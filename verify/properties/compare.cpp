@@ -20,18 +20,25 @@ double distance(double a, double b) {
   return std::isnan(difference) ? infinity : difference;
 }
 
-// Largest finite magnitude; sets `infinite` if there is an infinity.
-template <class View>
-double largest_of(const View& view, Index rows, Index cols, bool& infinite) {
+// The largest finite magnitude among values that take part, and whether one is infinite.
+struct Magnitude {
   double largest = 0;
-  for (Index r = 0; r < rows; ++r) {
-    for (Index c = 0; c < cols; ++c) {
-      const double x = std::abs(view(r, c));
-      if (x == infinity) infinite = true;
-      if (std::isfinite(x)) largest = std::max(largest, x);
-    }
+  bool infinite = false;
+
+  void add(double x) {
+    x = std::abs(x);
+    infinite = infinite || x == infinity;
+    if (std::isfinite(x)) largest = std::max(largest, x);
   }
-  return largest;
+};
+
+// Of rows for which takes_part(row).
+template <class TakesPart>
+Magnitude magnitude(const MatrixView& m, const TakesPart& takes_part) {
+  Magnitude result;
+  for (Index r = 0; r < m.rows; ++r)
+    for (Index c = 0; c < m.cols && takes_part(r); ++c) result.add(m(r, c));
+  return result;
 }
 
 double at(const std::vector<double>& values, Index i) {
@@ -56,21 +63,26 @@ Evaluation::Evaluation(const Case& c, const Implementation& implementation)
 Evaluation::Evaluation(const Case& c, Result r, const Implementation& implementation)
     : problem(c.problem()), options(c.options), result(std::move(r)), bound(implementation.bound(c, result)) {
   const Problem& p = problem;
-  bool infinite_bias = false;
-  const auto matrix = [&](const MatrixView& m) { return largest_of(m, m.rows, m.cols, infinite_tensors_); };
-  const auto vector = [&](const std::optional<VectorView>& v) {
-    if (!v) return 0.0;
-    return largest_of([&](Index, Index i) { return (*v)(i); }, 1, v->size, infinite_bias);
-  };
-  const double student_weight = matrix(p.student_weight), student_input = matrix(p.student_input);
+  const Index valid = valid_vocab(p, options);
+  const auto counts = [&](Index t) { return is_counted(p, options, t); };
+  const auto exists = [&](Index v) { return v < valid; };
+  const Magnitude student_input = magnitude(p.student_input, counts);
+  const Magnitude teacher_input = magnitude(p.teacher_input, counts);
+  const Magnitude student_weight = magnitude(p.student_weight, exists);
+  const Magnitude teacher_weight = magnitude(p.teacher_weight, exists);
+  infinite_tensors_ =
+      student_input.infinite || teacher_input.infinite || student_weight.infinite || teacher_weight.infinite;
+  Magnitude bias;
+  for (const std::optional<VectorView>* b : {&p.student_bias, &p.teacher_bias})
+    for (Index v = 0; *b && v < valid; ++v) bias.add((**b)(v));
   const auto hidden = static_cast<double>(std::max(p.student_input.cols, p.teacher_input.cols));
-  const double logit =
-      hidden * std::max(student_input * student_weight, matrix(p.teacher_input) * matrix(p.teacher_weight)) +
-      std::max(vector(p.student_bias), vector(p.teacher_bias));
+  const double logit = hidden * std::max(student_input.largest * student_weight.largest,
+                                         teacher_input.largest * teacher_weight.largest) +
+                       bias.largest;
   // |dD/dlogit| <= 1 + the largest log ratio, which is at most the range of the logits.
   const double scale = std::min(1.0, options.temperature);
-  const double grad = (1 + 2 * logit / scale) * (student_weight * static_cast<double>(p.vocab()) +
-                                                 student_input * static_cast<double>(p.tokens()));
+  const double grad = (1 + 2 * logit / scale) * (student_weight.largest * static_cast<double>(p.vocab()) +
+                                                 student_input.largest * static_cast<double>(p.tokens()));
   may_overflow = !(logit / scale < implementation.largest / 16 && grad / scale < implementation.largest / 16);
 }
 
