@@ -97,15 +97,16 @@ __device__ float value_of(const Factor& factor) {
   return factor.scalars != nullptr ? factor.scalars->alpha : factor.alpha;
 }
 
-__global__ void bias_gradient(const float* column_sum, Index columns, Index all_columns, Factor known, float* out) {
+__global__ void bias_gradient(const float* column_sum, Index columns, Index all_columns, Factor known,
+                              float* out) {
   const float factor = value_of(known);
   for (Index c = grid_index(); c < all_columns; c += grid_step())
     out[c] = c < columns ? column_sum[c] * factor : 0;
 }
 
 // Part blockIdx.y of the sample, summed; each row times 1/count first, so that nothing overflows.
-__global__ void mean_row_parts(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden, Index ld,
-                               float* partial) {
+__global__ void mean_row_parts(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden,
+                               Index ld, float* partial) {
   const float share = 1.0f / static_cast<float>(count);
   for (Index h = grid_index(); h < hidden; h += grid_step()) {
     float sum = 0;
@@ -116,8 +117,9 @@ __global__ void mean_row_parts(const void* weight, fljsd_dtype dtype, Index rows
   }
 }
 
-__global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean, Factor known,
-                           Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld, bool vectors) {
+__global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean,
+                           Factor known, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld,
+                           bool vectors) {
   const float factor = value_of(known);
   const Index width = vectors ? 4 : 1, per_row = hidden / width;
   for (Index i = grid_index(); i < rows * per_row; i += grid_step()) {
@@ -182,25 +184,29 @@ void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype
   }
 }
 
-void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden, Index ld,
-                     float* partial, float* mean) {
+void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden,
+                     Index ld, float* partial, float* mean) {
   const char* doing = "averaging weight rows";
   const unsigned blocks = blocks_for(hidden);
-  launch(doing, mean_row_parts, dim3(blocks, static_cast<unsigned>(mean_row_partials)), threads, stream, weight, dtype,
-         rows, std::min<Index>(rows, 1024), hidden, ld, partial);
-  launch(doing, column_totals, dim3(blocks), threads, stream, partial, mean_row_partials, hidden, false, mean);
+  launch(doing, mean_row_parts, dim3(blocks, static_cast<unsigned>(mean_row_partials)), threads, stream,
+         weight, dtype, rows, std::min<Index>(rows, 1024), hidden, ld, partial);
+  launch(doing, column_totals, dim3(blocks), threads, stream, partial, mean_row_partials, hidden, false,
+         mean);
 }
 
-void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual, const float* mean,
-                       Factor factor, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld) {
-  const auto aligned = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
+void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,
+                       const float* mean, Factor factor, Index rows, Index hidden, void* out,
+                       fljsd_dtype dtype, Index ld) {
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+  };
   const bool vectors = hidden % 4 == 0 && ld % 4 == 0 && sum_ld % 4 == 0 && aligned(sum) && aligned(out);
-  launch("writing the input gradient", input_grad, dim3(blocks_for(rows * hidden / (vectors ? 4 : 1))), threads, stream,
-         sum, sum_ld, residual, mean, factor, rows, hidden, out, dtype, ld, vectors);
+  launch("writing the input gradient", input_grad, dim3(blocks_for(rows * hidden / (vectors ? 4 : 1))),
+         threads, stream, sum, sum_ld, residual, mean, factor, rows, hidden, out, dtype, ld, vectors);
 }
 
-void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
-                  Index ld) {
+void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
+                  fljsd_dtype dtype, Index ld) {
   launch_input_grad(stream, sum, columns, nullptr, nullptr, {}, rows, columns, out, dtype, ld);
 }
 

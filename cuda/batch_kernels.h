@@ -33,14 +33,14 @@ void launch_to_float(cudaStream_t stream, const void* data, fljsd_dtype dtype, I
 void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index rows, Index columns,
                         Index ld, Ignored ignored, void* out);
 
-// The input gradient dlogits · W loses Σ_v δ_v·W_v to the rounding errors δ of the dlogits. Where the rows of W share a mean
-// m, most of that is (Σ_v δ_v)·m, and Σ_v δ_v is known: so residual[t]·m is given back. m is the mean of up to 1024 rows of W,
-// evenly spaced: any vector would be right, and this one takes away most.
+// The input gradient dlogits · W loses Σ_v δ_v·W_v to the rounding errors δ of the dlogits. Where the rows of
+// W share a mean m, most of that is (Σ_v δ_v)·m, and Σ_v δ_v is known: so residual[t]·m is given back. m is
+// the mean of up to 1024 rows of W, evenly spaced: any vector would be right, and this one takes away most.
 
 // mean [hidden] of those rows. partial: mean_row_partials * hidden floats.
 constexpr Index mean_row_partials = 16;
-void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden, Index ld,
-                     float* partial, float* mean);
+void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden,
+                     Index ld, float* partial, float* mean);
 
 // A factor that is known on the host, or, if `scalars` is not null, on the device.
 struct Factor {
@@ -48,14 +48,15 @@ struct Factor {
   const DeviceScalars* scalars = nullptr;
 };
 
-// out[t, h] = (sum != null ? sum[t, h] : 0) + residual[t]·alpha·mean[h], rounded once. residual null: no second term. sum may
-// be out when the result is fp32.
-void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual, const float* mean,
-                       Factor factor, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld);
+// out[t, h] = (sum != null ? sum[t, h] : 0) + residual[t]·alpha·mean[h], rounded once. residual null: no
+// second term. sum may be out when the result is fp32.
+void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,
+                       const float* mean, Factor factor, Index rows, Index hidden, void* out,
+                       fljsd_dtype dtype, Index ld);
 
 // out[r, c] = sum[r, c] rounded once; sum is packed fp32.
-void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
-                  Index ld);
+void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
+                  fljsd_dtype dtype, Index ld);
 
 // column_sum[c] (+)= Σ_r dlogits[r, c], in fp32 and a fixed order. partial: column_sum_partials(rows) *
 // columns floats.

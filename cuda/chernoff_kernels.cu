@@ -13,9 +13,9 @@
 //
 //   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s, c⁴, c³s]}(5θ),   c = cos, s = sin, θ = h(y − x)/T
 //
-// so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a lane
-// empties its moments. About 55 instructions and 6 special functions an entry for K = 12, 24 more instructions
-// for K = 22; 8 bytes read.
+// so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a
+// lane empties its moments. About 55 instructions and 6 special functions an entry for K = 12, 24 more
+// instructions for K = 22; 8 bytes read.
 //
 // Error budget, relative to exact arithmetic on the same logits. Quadrature: one_pass_weights.h. Sums: a lane
 // adds at most 64 terms before they join the record in a compensated sum (two floats), so the number of tiles
@@ -133,12 +133,12 @@ struct Moments {
       return l == 3 ? 2 * value - totals[5 * row] : l == 4 ? 2 * value : value;
     };
     switch (j) {
-      case 3: return 2 * column(3) - column(0);                    // cos 2φ = 2c² − 1
-      case 4: return 2 * column(4);                                // sin 2φ = 2cs
-      case 5: return 4 * column(5) - 3 * column(1);                // cos 3φ = 4c³ − 3c
-      case 6: return 4 * column(6) - column(2);                    // sin 3φ = 4c²s − s
-      case 7: return 8 * (column(7) - column(3)) + column(0);      // cos 4φ = 8c⁴ − 8c² + 1
-      case 8: return 8 * column(8) - 4 * column(4);                // sin 4φ = 8c³s − 4cs
+      case 3: return 2 * column(3) - column(0);                // cos 2φ = 2c² − 1
+      case 4: return 2 * column(4);                            // sin 2φ = 2cs
+      case 5: return 4 * column(5) - 3 * column(1);            // cos 3φ = 4c³ − 3c
+      case 6: return 4 * column(6) - column(2);                // sin 3φ = 4c²s − s
+      case 7: return 8 * (column(7) - column(3)) + column(0);  // cos 4φ = 8c⁴ − 8c² + 1
+      case 8: return 8 * column(8) - 4 * column(4);            // sin 4φ = 8c³s − 4cs
       default: return column(j);
     }
   }
@@ -249,7 +249,7 @@ struct References {
 };
 
 template <Basis basis>
-__global__ void __launch_bounds__(32 * warps_per_block, 5)
+__global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ? 5 : 4)
     accumulate(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, float phase_step,
                bool first) {
   using M = Moments<basis>;
@@ -586,10 +586,10 @@ __global__ void __launch_bounds__(128)
 constexpr int dlogits_threads = 256;
 
 // One block a row of the tile.
-template <Divergence kind>
+template <Divergence kind, bool small_share>
 __global__ void __launch_bounds__(dlogits_threads)
-    tile_dlogits(const __grid_constant__ LogitTile tile, const __grid_constant__ Mixture m, const RowConstants* constants,
-                 const __grid_constant__ Dlogits dlogits, bool first) {
+    tile_dlogits(const __grid_constant__ LogitTile tile, const __grid_constant__ Mixture m,
+                 const RowConstants* constants, const __grid_constant__ Dlogits dlogits, bool first) {
   const Index row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), columns = static_cast<int>(tile.columns);
   const RowConstants c = constants[row];
@@ -600,7 +600,8 @@ __global__ void __launch_bounds__(dlogits_threads)
   if (c.uses_kappa < 0 || !(c.constant == c.constant)) {
     const float value = c.uses_kappa < 0 ? 0 : nan_value();
     const float g[4] = {value, value, value, value};
-    for (int column = 4 * thread; column < columns; column += 4 * dlogits_threads) store4(out, dlogits.dtype, column, g);
+    for (int column = 4 * thread; column < columns; column += 4 * dlogits_threads)
+      store4(out, dlogits.dtype, column, g);
   } else {
     constexpr int step = 4 * dlogits_threads;
     for (int column = 4 * thread; column < columns; column += 2 * step) {
@@ -620,11 +621,11 @@ __global__ void __launch_bounds__(dlogits_threads)
         float g[4];
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const bool exists = at + e < columns;
-          if (tile.student_bias != nullptr && exists) x[e] += tile.student_bias[at + e];
-          if (tile.teacher_bias != nullptr && exists) y[e] += tile.teacher_bias[at + e];
-          g[e] = exists ? dlogits.factor * gradient<kind>(x[e], y[e], c, m) : 0;
+          if (at + e >= columns) x[e] = y[e] = -infinity();
+          if (tile.student_bias != nullptr && at + e < columns) x[e] += tile.student_bias[at + e];
+          if (tile.teacher_bias != nullptr && at + e < columns) y[e] += tile.teacher_bias[at + e];
         }
+        gradient<kind, small_share, 4>(x, y, c, m, dlogits.factor, g);
         residual += store4(out, dlogits.dtype, at, g);
       }
     }
@@ -694,11 +695,12 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
                          const RowConstants* constants, const Dlogits& dlogits, bool first) {
   static_assert(sizeof(RowConstants) == row_constants_bytes);
-  const auto kernel = kind == Divergence::mixture      ? tile_dlogits<Divergence::mixture>
-                      : kind == Divergence::teacher_kl ? tile_dlogits<Divergence::teacher_kl>
-                                                       : tile_dlogits<Divergence::student_kl>;
-  launch("launching the gradient of a tile", kernel, tile.rows, dlogits_threads, stream, tile, mixture, constants,
-         dlogits, first);
+  const auto kernel = kind == Divergence::teacher_kl   ? tile_dlogits<Divergence::teacher_kl, false>
+                      : kind == Divergence::student_kl ? tile_dlogits<Divergence::student_kl, false>
+                      : mixture.small_share            ? tile_dlogits<Divergence::mixture, true>
+                                                       : tile_dlogits<Divergence::mixture, false>;
+  launch("launching the gradient of a tile", kernel, tile.rows, dlogits_threads, stream, tile, mixture,
+         constants, dlogits, first);
 }
 
 }  // namespace fljsd::cuda

@@ -16,7 +16,8 @@ constexpr Index row_constants_bytes = 32;
 // Which frequencies k·h, k = 0..last, the statistics hold.
 enum class Basis {
   twelve,      // k <= 12, 25 moments: the loss
-  twenty_two,  // k <= 22, 45 moments: gradients too, whose constant kappa can be small and must be good to its own size
+  twenty_two,  // k <= 22, 45 moments: gradients too, whose constant kappa can be small and must be good to
+               // its own size
 };
 constexpr int last_frequency(Basis basis) {
   return basis == Basis::twelve ? 12 : 22;
@@ -61,8 +62,8 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,
                    float* token_loss, RowConstants* constants);
 
-// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too. `first`: dlogits.residual is set,
-// otherwise added to.
+// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too. `first`:
+// dlogits.residual is set, otherwise added to.
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
                          const RowConstants* constants, const Dlogits& dlogits, bool first);
 

@@ -10,15 +10,15 @@
 //                  student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
 //                  once)
 //
-// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping the logits is two
-// of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V written and read once. A product
-// of one tile costs about 10 us besides its FLOPs (it starts and ends with most multiprocessors idle), so tiles are as large
-// as 128 MB in all allow, and of as many whole waves of 128 x 256 pieces as fit. Memory forward: the tile (100 MB), cuBLASLt's
-// workspace (16 MB) and 256 bytes a token. Backward: 10 bytes per token and tile column (400 MB), 4·T·H for the sum of the
-// input gradient.
+// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping
+// the logits is two of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V
+// written and read once. A product of one tile costs about 10 us besides its FLOPs (it starts and ends with
+// most multiprocessors idle), so tiles are as large as 128 MB in all allow, and of as many whole waves of 128
+// x 256 pieces as fit. Memory forward: the tile (100 MB), cuBLASLt's workspace (16 MB) and 256 bytes a token.
+// Backward: 10 bytes per token and tile column (400 MB), 4·T·H for the sum of the input gradient.
 //
-// Error budget: chernoff_kernels.cu and one_pass_weights.h; 3.7e-6 in D forward, 1.7e-6 with gradients. dlogits inherit q times
-// the error of (1−beta)·kappa, and the budget of row_kernels.cu otherwise.
+// Error budget: chernoff_kernels.cu and one_pass_weights.h; 3.7e-6 in D forward, 1.7e-6 with gradients.
+// dlogits inherit q times the error of (1−beta)·kappa, and the budget of row_kernels.cu otherwise.
 #include <algorithm>
 #include <optional>
 
@@ -140,7 +140,7 @@ class ChunkedVocab final : public Stage {
     float* state = nullptr;             // [tokens, slices, state_floats]
     RowConstants* constants = nullptr;  // [tokens]
     Dlogits dlogits;                    // [tokens, tile]
-    float* input_grad_sum = nullptr;    // [tokens, hidden], unless the result is fp32 or there is one tile
+    float* input_grad_sum = nullptr;    // [tokens, hidden], unless the result is fp32
     float* column_sum = nullptr;        // [valid_vocab]
     float* column_sum_partial = nullptr;
     float* mean_row = nullptr;  // [hidden], with the dlogits' residual
@@ -159,23 +159,23 @@ class ChunkedVocab final : public Stage {
     return std::clamp<Index>(warps / token_blocks_.size, 1, std::clamp<Index>(tiles_.size / 512, 1, 16));
   }
 
-  bool sums_input_grad() const {
-    return settings_.input_grad && settings_.gradient_dtype != FLJSD_F32 && gradient_tiles_.count() > 1;
-  }
+  // Whether the input gradient is summed in the workspace; an fp32 one is summed where it is wanted.
+  bool sums_input_grad() const { return settings_.input_grad && settings_.gradient_dtype != FLJSD_F32; }
 
   void choose_tiles() {
     const Settings& s = settings_;
     const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
     token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
-    tiles_ = {s.valid_vocab, s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};
+    tiles_ = {s.valid_vocab,
+              s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};
     // With gradients: 10 bytes an entry.
-    gradient_tiles_ = {s.valid_vocab,
-                       s.gradient_chunk_vocab > 0 ? s.gradient_chunk_vocab : whole_waves(s.tokens, 10, 400'000'000)};
+    gradient_tiles_ = {s.valid_vocab, s.gradient_chunk_vocab > 0 ? s.gradient_chunk_vocab
+                                                                 : whole_waves(s.tokens, 10, 400'000'000)};
     for (Pieces* pieces : {&tiles_, &gradient_tiles_}) pieces->size = std::min(pieces->size, s.valid_vocab);
   }
 
-  // The most columns of a tile of `rows` tokens within `bytes` whose 128 x 256 pieces, by which cuBLASLt's kernels proceed,
-  // fill the multiprocessors to 97 % or better; or the ones that fill them best.
+  // The most columns of a tile of `rows` tokens within `bytes` whose 128 x 256 pieces, by which cuBLASLt's
+  // kernels proceed, fill the multiprocessors to 97 % or better; or the ones that fill them best.
   Index whole_waves(Index rows, Index bytes_of_entry, Index bytes) const {
     const Index processors = settings_.device.multiprocessors, down = ceil_div(rows, 128);
     const Index most = std::max<Index>(1, bytes / bytes_of_entry / rows / 256);
@@ -379,7 +379,7 @@ class ChunkedVocab final : public Stage {
       Dlogits dlogits = a.dlogits;
       dlogits.ld = tile_ld(columns);
       launch_tile_dlogits(call.stream, kind_, mixture_, tile(call, a, 0, s.tokens, entry, columns),
-                          a.constants, dlogits);
+                          a.constants, dlogits, i == 0);
       if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, a, f, entry));
       if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, a, f, entry));
       if (s.bias_grad) {
@@ -387,14 +387,21 @@ class ChunkedVocab final : public Stage {
                           a.column_sum + entry);
       }
     }
-    if (a.input_grad_sum != nullptr) {
-      launch_round(call.stream, a.input_grad_sum, s.tokens, s.student.hidden, t.student_input_grad,
-                   s.gradient_dtype, s.input_grad_ld);
+    const Factor factor{alpha_, s.divisor_on_device() ? a.batch.scalars : nullptr};
+    const bool in_place = s.input_grad && !sums_input_grad();
+    if (s.input_grad && (a.input_grad_sum != nullptr || a.dlogits.residual != nullptr)) {
+      if (a.mean_row != nullptr) {
+        launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden,
+                        s.student.weight_ld, a.mean_row_partial, a.mean_row);
+      }
+      launch_input_grad(call.stream,
+                        in_place ? static_cast<const float*>(t.student_input_grad) : a.input_grad_sum,
+                        in_place ? s.input_grad_ld : s.student.hidden, a.dlogits.residual, a.mean_row, factor,
+                        s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype, s.input_grad_ld);
     }
     if (s.weight_grad) clear_weight_grad_tail(s, call);
     if (s.bias_grad) {
-      launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, alpha_,
-                           s.divisor_on_device() ? a.batch.scalars : nullptr, t.student_bias_grad);
+      launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, factor, t.student_bias_grad);
     }
   }
 

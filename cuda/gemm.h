@@ -56,7 +56,7 @@ class Gemm {
     const float* beta;
     void* workspace;  // workspace_size bytes
   };
-  static constexpr Index workspace_size = Index{32} << 20;
+  static constexpr Index workspace_size = Index{16} << 20;
 
   void run(cudaStream_t stream, const Operands& operands) const;
   // Runs every candidate for these operands a few times and keeps the fastest; synchronises the stream. C is

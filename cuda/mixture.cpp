@@ -59,9 +59,11 @@ Mixture make_mixture(double beta, double temperature) {
       for (std::size_t k = 1; k <= n; ++k) term -= log_w[k] * w[n - k];
     }
     m.divergence_series[n - 2] = static_cast<float>(term * std::numbers::log2e);
-    m.kl_series[n - 2] = static_cast<float>((beta * exponential[n] - log_w[n]) * std::numbers::log2e);  // (w − 1) − log w
+    m.kl_series[n - 2] =
+        static_cast<float>((beta * exponential[n] - log_w[n]) * std::numbers::log2e);  // (w − 1) − log w
   }
-  for (std::size_t n = 1; n <= 7; ++n) m.log_series[n - 1] = static_cast<float>(log_w[n] * std::numbers::log2e);
+  for (std::size_t n = 1; n <= 7; ++n)
+    m.log_series[n - 1] = static_cast<float>(log_w[n] * std::numbers::log2e);
   return m;
 }
 

@@ -2,36 +2,41 @@
 #include "cuda/one_pass_weights.h"
 
 #include <cmath>
+#include <complex>
 #include <numbers>
 #include <stdexcept>
+#include <vector>
 
 #include <Eigen/Dense>
 
 #include "reference/chernoff/integrand.h"
+#include "reference/chernoff/minimax_fit.h"
 #include "reference/chernoff/quadrature.h"
 
 namespace fljsd::cuda {
 namespace {
 
-// The period, in nats: for K = 12 the best for D at beta = 1/2; for K = 22 longer than that, so that entries of which one
-// model is sure (|s| up to 24) do not meet the rule's next period.
+// The period, in nats: for K = 12 the best for D at beta = 1/2; for K = 22 longer than that, so that entries
+// of which one model is sure (|s| up to 24) do not meet the rule's next period.
 double period(Basis basis) {
   return basis == Basis::twelve ? 32 : 48;
 }
 
-// The minimax rule; where beta is so extreme that it cannot be fitted, the trapezoid rule made exact at p = q.
-Quadrature divergence_rule(double beta, Basis basis) {
+// The minimax rule for D; where beta is so extreme that it cannot be fitted, the trapezoid rule made exact at
+// p = q.
+std::vector<std::complex<double>> divergence_rule(double beta, int last, double period) {
   try {
-    return make_quadrature(WeightKind::minimax, beta, last_frequency(basis), period(basis));
+    return fit_minimax(Kernel::divergence, exact_at(beta, period), last, period);
   } catch (const std::runtime_error&) {
-    return make_quadrature(WeightKind::exact_at_equality, beta, last_frequency(basis), period(basis));
+    return make_quadrature(WeightKind::exact_at_equality, beta, last, period).weights(Kernel::divergence);
   }
 }
 
-// Weights z (1, cos, sin, cos, sin, ...) of the rule for U. Least squares relative to the tolerance, reweighted (Lawson's
-// method) until the largest error is near its least value; the equality is an equation of overwhelming weight.
+// Weights z (1, cos, sin, cos, sin, ...) of the rule for U. Least squares relative to the tolerance,
+// reweighted (Lawson's method) until the largest error is near its least value; the equality is an equation
+// of overwhelming weight.
 Eigen::VectorXd fit_kappa(double beta, int last, double step) {
-  constexpr int points = 600, rounds = 25;
+  constexpr int points = 400, rounds = 16;
   constexpr double range = 60, equality = 1e8;
   const auto row = [&](double s) {
     Eigen::VectorXd r(2 * last + 1);
@@ -46,7 +51,8 @@ Eigen::VectorXd fit_kappa(double beta, int last, double step) {
   Eigen::VectorXd target(points);
   for (int i = 0; i < points; ++i) {
     const double s = -range + 2 * range * i / (points - 1), u = student_kernel(s);
-    const double absolute = 1e-6 * 2 * std::cosh(s / 2), relative = 1e-3 * (u + 1e-6 * std::exp(std::abs(s) / 2));
+    const double absolute = 1e-6 * 2 * std::cosh(s / 2),
+                 relative = 1e-3 * (u + 1e-6 * std::exp(std::abs(s) / 2));
     const double inverse_tolerance = 1 / absolute + 1 / relative;
     basis.row(i) = row(s).transpose() * inverse_tolerance;
     target[i] = u * inverse_tolerance;
@@ -75,16 +81,14 @@ Eigen::VectorXd fit_kappa(double beta, int last, double step) {
 
 OnePassWeights make_one_pass_weights(double beta, Basis basis) {
   const int last = last_frequency(basis);
-  const Quadrature rule = divergence_rule(beta, basis);
+  const double length = period(basis), step = 2 * std::numbers::pi / length;
+  const std::vector<std::complex<double>> rule = divergence_rule(beta, last, length);
   OnePassWeights weights;
-  // a half log2 unit is 2·ln 2 nats
-  weights.phase_step = static_cast<float>(2 * std::numbers::pi / rule.period * 2 * std::numbers::ln2);
+  weights.phase_step = static_cast<float>(step * 2 * std::numbers::ln2);  // a half log2 unit is 2·ln 2 nats
   weights.beta = beta;
-  for (int k = 0; k <= last; ++k) {
-    weights.divergence[k] = rule.divergence[static_cast<std::size_t>(k)];
-  }
+  for (int k = 0; k <= last; ++k) weights.divergence[k] = rule[static_cast<std::size_t>(k)].real();
   if (basis == Basis::twelve) return weights;
-  const Eigen::VectorXd z = fit_kappa(beta, last, 2 * std::numbers::pi / rule.period);
+  const Eigen::VectorXd z = fit_kappa(beta, last, step);
   for (int k = 0; k <= last; ++k) {  // Re[(a − ib)·e^{iws}] = a·cos ws + b·sin ws
     weights.student_real[k] = z[k == 0 ? 0 : 2 * k - 1];
     weights.student_imaginary[k] = k == 0 ? 0 : -z[2 * k];

@@ -32,24 +32,25 @@
 
 namespace fljsd::cuda {
 
-// Where a row is normalised. Kept as pairs (reference, log-sum): near 1024 the fp32 sum of the two would be off by 6e-5.
+// Where a row is normalised. Kept as pairs (reference, log-sum): near 1024 the fp32 sum of the two would be
+// off by 6e-5.
 struct RowReference {
   float x_ref, y_ref;            // raw logits, e.g. the row's maxima
   float log2_sum_x, log2_sum_y;  // log2 Σ e^{(x−x_ref)/T}
   float offset;                  // y_ref − x_ref, rounded
-  float shift;                   // what is left, in nats: log p − log q = ((y − x) − offset)/T − shift
+  float shift;  // what is left, in nats: log p − log q = ((y − x) − offset)/T − shift
 };
 
 // What the gradient needs to know about a row. 32 bytes, read as two float4.
 struct alignas(16) RowConstants {
   RowReference ref;
-  float constant;    // −KL(q‖M) or kappa; KL(q‖p) for beta = 1; in bits; NaN for a row without a distribution
+  float constant;  // −KL(q‖M) or kappa; KL(q‖p) for beta = 1; in bits; NaN for a row without a distribution
   float uses_kappa;  // 1: the second form; 0: the first; −1: the token is ignored and its gradient is 0
 };
 
 // log2_sum_x and _y are relative to the references.
-__device__ __forceinline__ RowReference make_reference(float x_ref, float y_ref, float log2_sum_x, float log2_sum_y,
-                                                       float log2_ratio, const Mixture& m) {
+__device__ __forceinline__ RowReference make_reference(float x_ref, float y_ref, float log2_sum_x,
+                                                       float log2_sum_y, float log2_ratio, const Mixture& m) {
   RowReference r;
   r.x_ref = x_ref;
   r.y_ref = y_ref;
@@ -63,7 +64,8 @@ __device__ __forceinline__ RowReference make_reference(float x_ref, float y_ref,
   return r;
 }
 
-// Sums over a row, in bits; which ones are used depends on the divergence and on whether a gradient is wanted.
+// Sums over a row, in bits; which ones are used depends on the divergence and on whether a gradient is
+// wanted.
 struct RowTerms {
   float divergence;
   float student_kl;  // KL(q‖M)
@@ -73,7 +75,10 @@ struct RowTerms {
 struct Entry {
   float larger;    // max(p, q)
   float distance;  // |log2 p − log2 q|, finite
+  float e;         // 2^−distance = min(p, q)/max(p, q)
   bool up;         // p > q
+
+  __device__ __forceinline__ float q() const { return up ? larger * e : larger; }
 };
 
 // Probability 0 is a logarithm so low that its exponential is 0 and its differences are finite: no inf − inf.
@@ -82,119 +87,160 @@ constexpr float log2_zero = -1e30f;
 __device__ __forceinline__ Entry make_entry(float x, float y, const RowReference& r, const Mixture& m) {
   const float log2_q = fmaxf(fmaf(x - r.x_ref, m.log2_scale, -r.log2_sum_x), log2_zero);
   const float log2_p = fmaxf(fmaf(y - r.y_ref, m.log2_scale, -r.log2_sum_y), log2_zero);
-  return {exp2_fast(fmaxf(log2_q, log2_p)), fabsf(log2_p - log2_q), log2_p > log2_q};
+  const float distance = fabsf(log2_p - log2_q);
+  return {exp2_fast(fmaxf(log2_q, log2_p)), distance, exp2_fast(-distance), log2_p > log2_q};
 }
 
-// log p − log q in nats, for entries that are close: the difference of the logits first, which is exact there. 0 where both
-// probabilities are 0.
+// log p − log q in nats, for entries that are close: the difference of the logits first, which is exact
+// there. 0 where both probabilities are 0.
 __device__ __forceinline__ float close_difference(const Entry& entry, float x, float y, const RowReference& r,
                                                   const Mixture& m) {
   return entry.larger > 0 ? fmaf((y - x) - r.offset, m.scale, -r.shift) : 0;
 }
-constexpr float close_bits = Mixture::series_limit * 1.44269504f;
+constexpr float log2_e = 1.44269504f;
+constexpr float close_bits = Mixture::series_limit * log2_e;
 
-__device__ __forceinline__ float horner(const float (&c)[6], float z) {
-  return fmaf(fmaf(fmaf(fmaf(fmaf(c[5], z, c[4]), z, c[3]), z, c[2]), z, c[1]), z, c[0]);
+template <int degree>
+__device__ __forceinline__ float horner(const float (&c)[degree], float z) {
+  float sum = c[degree - 1];
+#pragma unroll
+  for (int n = degree - 2; n >= 0; --n) sum = fmaf(sum, z, c[n]);
+  return sum;
 }
 
-// log2 W, W = M/larger, for entries that are not close.
-__device__ __forceinline__ float log2_share(float w, float other, float e, const Mixture& m) {
-  if (m.small_share) {  // the same branch for the whole grid
-    const float z = other * (e - 1);
-    if (z > -0.0625f) return log2_1p_small(z);
+// W = M/larger and log2 W, for entries that are not close. small_share: `other` may be small, and W close to
+// 1; or the larger share may be, and W close to it.
+struct Share {
+  float other, w, log2_w;
+};
+template <bool small_share>
+__device__ __forceinline__ Share make_share(const Entry& entry, const Mixture& m) {
+  Share s;
+  s.other = entry.up ? m.other[1] : m.other[0];
+  const float z = s.other * (entry.e - 1);
+  if constexpr (small_share) {
+    s.w = fmaf(s.other, entry.e, entry.up ? m.larger[1] : m.larger[0]);
+    s.log2_w = z > -0.0625f ? log2_1p_small(z) : log2_fast(s.w);
+  } else {
+    s.w = 1 + z;
+    s.log2_w = log2_fast(s.w);
   }
-  return log2_fast(w);
+  return s;
 }
 
-// Adds the terms of one entry.
-template <Divergence kind, bool with_gradient>
-__device__ __forceinline__ void add_terms(float x, float y, const RowReference& r, const Mixture& m, RowTerms& sum) {
-  const Entry entry = make_entry(x, y, r, m);
-  const float e = exp2_fast(-entry.distance);
-  const float t = entry.distance;
-  constexpr float log2_e = 1.44269504f;
-  if constexpr (kind == Divergence::mixture) {
-    const float other = entry.up ? m.other[1] : m.other[0];
-    const float w = fmaf(other, e, entry.up ? m.larger[1] : m.larger[0]);
-    const float log2_w = log2_share(w, other, e, m);
-    if (t < close_bits) {
-      const float d = close_difference(entry, x, y, r, m);
-      const float q_dd = (entry.up ? entry.larger * e : entry.larger) * d * d;
-      sum.divergence = fmaf(q_dd, horner(m.divergence_series, d), sum.divergence);
-      if constexpr (with_gradient) sum.student_kl = fmaf(q_dd, horner(m.kl_series, d), sum.student_kl);
-    } else {
-      sum.divergence = fmaf(-entry.larger, fmaf(other * e, t, w * log2_w), sum.divergence);
+// Adds the terms of N entries. Both kinds of term are formed without branching, so that the entries overlap;
+// the series only when some entry needs it.
+template <Divergence kind, bool with_gradient, bool small_share, int N>
+__device__ __forceinline__ void add_terms(const float* x, const float* y, const RowReference& r,
+                                          const Mixture& m, RowTerms& sum) {
+  Entry entry[N];
+  float divergence[N], kl[N];
+  float nearest = 1e30f;
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    entry[i] = make_entry(x[i], y[i], r, m);
+    nearest = fminf(nearest, entry[i].distance);
+    const float t = entry[i].distance, e = entry[i].e;
+    const bool up = entry[i].up;
+    if constexpr (kind == Divergence::mixture) {
+      const Share s = make_share<small_share>(entry[i], m);
+      divergence[i] = -entry[i].larger * fmaf(s.other * e, t, s.w * s.log2_w);
       if constexpr (with_gradient) {
         // q·(M/q − 1) = beta·(p − q), and log(M/q) = log W, or t + log W where p > q.
-        const float q = entry.up ? entry.larger * e : entry.larger;
-        const float mass = m.beta * log2_e * entry.larger * (entry.up ? 1 - e : e - 1);
-        sum.student_kl += fmaf(-q, log2_w + (entry.up ? t : 0), mass);
+        const float q = entry[i].q();
+        const float mass = m.beta * log2_e * entry[i].larger * (up ? 1 - e : e - 1);
+        kl[i] = fmaf(-q, s.log2_w + (up ? t : 0), mass);
+        // log(1 + e^s) = log1p(ratio·e), plus d + logit(beta) where p > q; log1p(ratio·e) = log W −
+        // log(larger share)
+        const float z = (up ? m.ratio[1] : m.ratio[0]) * e;
+        const float log2_1pz =
+            z < 0.0625f ? log2_1p_small(z) : s.log2_w - (up ? m.log2_larger[1] : m.log2_larger[0]);
+        sum.kappa = fmaf(q, log2_1pz + (up ? t + m.logit_bits[1] : 0), sum.kappa);
       }
-    }
-    if constexpr (with_gradient) {
-      // log(1 + e^s) = log1p(ratio·e), plus d + logit(beta) where p > q; log1p(ratio·e) = log W − log(larger share)
-      const float q = entry.up ? entry.larger * e : entry.larger;
-      const float z = (entry.up ? m.ratio[1] : m.ratio[0]) * e;
-      const float log2_1pz =
-          z < 0.0625f ? log2_1p_small(z) : log2_w - (entry.up ? m.log2_larger[1] : m.log2_larger[0]);
-      sum.kappa = fmaf(q, log2_1pz + (entry.up ? t + m.logit_bits[1] : 0), sum.kappa);
-    }
-  } else {
-    // KL(first‖second) = Σ first·log(first/second) − (first − second): first is p for beta = 0 and q for beta = 1.
-    const bool first_larger = (kind == Divergence::teacher_kl) == entry.up;
-    if (t < close_bits) {
-      const float d = close_difference(entry, x, y, r, m);
-      const float q = entry.up ? entry.larger * e : entry.larger;
-      sum.divergence = fmaf(q * d * d, horner(m.divergence_series, d), sum.divergence);
-    } else if (first_larger) {
-      // Only the first model has the entry: infinity, however small its probability.
-      const bool only_first = kind == Divergence::teacher_kl ? x == -infinity() : y == -infinity();
-      sum.divergence += only_first ? infinity() : entry.larger * fmaf(log2_e, e - 1, t);
     } else {
-      sum.divergence += entry.larger * fmaf(-e, t + log2_e, log2_e);
+      // KL(first‖second) = Σ first·log(first/second) − (first − second): first is p for beta = 0 and q for
+      // beta = 1. Only the first model has the entry: infinity, however small its probability.
+      const bool first_larger = (kind == Divergence::teacher_kl) == up;
+      const bool only_first =
+          (kind == Divergence::teacher_kl ? x[i] : y[i]) == -infinity() && entry[i].distance > 0;
+      const float factor = first_larger ? fmaf(log2_e, e - 1, t) : fmaf(-e, t + log2_e, log2_e);
+      divergence[i] = first_larger && only_first ? infinity() : entry[i].larger * factor;
     }
+  }
+  if (nearest < close_bits) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const bool close = entry[i].distance < close_bits;
+      const float d = close_difference(entry[i], x[i], y[i], r, m);
+      const float q_dd = entry[i].q() * d * d;
+      divergence[i] = close ? q_dd * horner(m.divergence_series, d) : divergence[i];
+      if constexpr (with_gradient && kind == Divergence::mixture)
+        kl[i] = close ? q_dd * horner(m.kl_series, d) : kl[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    sum.divergence += divergence[i];
+    if constexpr (with_gradient && kind == Divergence::mixture) sum.student_kl += kl[i];
   }
 }
 
-// dD/dx_v, temperature and reduction not yet applied; |dD/dx_v| <= 1 for beta < 1.
-template <Divergence kind>
-__device__ __forceinline__ float gradient(float x, float y, const RowConstants& row, const Mixture& m) {
-  const Entry entry = make_entry(x, y, row.ref, m);
-  const float t = entry.distance;
-  const float e = exp2_fast(-t);
-  const float q = entry.up ? entry.larger * e : entry.larger;
-  if constexpr (kind == Divergence::teacher_kl) {
-    // q − p = q·(1 − e^d)
-    if (t < close_bits) {
-      const float d = close_difference(entry, x, y, row.ref, m);
-      const float series =
-          fmaf(d, fmaf(d, fmaf(d, fmaf(d, fmaf(d, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
-      return -q * d * series;
-    }
-    return entry.larger * (entry.up ? e - 1 : 1 - e);
-  } else if constexpr (kind == Divergence::student_kl) {
-    const float d = t < close_bits ? close_difference(entry, x, y, row.ref, m) : (entry.up ? t : -t) * ln2;
-    return q * fmaf(-ln2, row.constant, -d);
-  } else {
-    const bool kappa = row.uses_kappa > 0;
-    // First form: log(M/q) = log W, plus d where p > q. Second: log(1 + e^s) = log1p(ratio·e), plus d + logit(beta).
-    float log2_ratio;
-    if (kappa) {
-      const float z = (entry.up ? m.ratio[1] : m.ratio[0]) * e;
-      log2_ratio = (z < 0.0625f ? log2_1p_small(z) : log2_fast(1 + z)) + (entry.up ? t + m.logit_bits[1] : 0);
-    } else if (t < close_bits) {
-      const float d = close_difference(entry, x, y, row.ref, m);
-      const float(&c)[7] = m.log_series;
-      float series = fmaf(c[6], d, c[5]);
+// dD/dx_v times `factor` of N entries, temperature and reduction not yet applied; |dD/dx_v| <= 1 for beta
+// < 1.
+template <Divergence kind, bool small_share, int N>
+__device__ __forceinline__ void gradient(const float* x, const float* y, const RowConstants& row,
+                                         const Mixture& m, float factor, float* g) {
+  Entry entry[N];
+  float nearest = 1e30f;
 #pragma unroll
-      for (int n = 4; n >= 0; --n) series = fmaf(series, d, c[n]);
-      log2_ratio = series * d;
-    } else {
-      const float other = entry.up ? m.other[1] : m.other[0];
-      const float w = fmaf(other, e, entry.up ? m.larger[1] : m.larger[0]);
-      log2_ratio = log2_share(w, other, e, m) + (entry.up ? t : 0);
+  for (int i = 0; i < N; ++i) {
+    entry[i] = make_entry(x[i], y[i], row.ref, m);
+    nearest = fminf(nearest, entry[i].distance);
+  }
+  if constexpr (kind == Divergence::mixture) {
+    const float scale = m.one_minus_beta * ln2 * factor;
+    if (row.uses_kappa > 0) {  // the same branch for the whole row
+                               // log(1 + e^s) = log1p(ratio·e), plus d + logit(beta) where p > q
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const bool up = entry[i].up;
+        const float z = (up ? m.ratio[1] : m.ratio[0]) * entry[i].e;
+        const float log2_ratio = (z < 0.0625f ? log2_1p_small(z) : log2_fast(1 + z)) +
+                                 (up ? entry[i].distance + m.logit_bits[1] : 0);
+        g[i] = scale * entry[i].q() * (row.constant - log2_ratio);
+      }
+      return;
     }
-    return m.one_minus_beta * ln2 * q * (row.constant - log2_ratio);
+    // log(M/q) = log W, plus d where p > q
+    float log2_ratio[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      log2_ratio[i] = make_share<small_share>(entry[i], m).log2_w + (entry[i].up ? entry[i].distance : 0);
+    }
+    if (nearest < close_bits) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float d = close_difference(entry[i], x[i], y[i], row.ref, m);
+        if (entry[i].distance < close_bits) log2_ratio[i] = d * horner(m.log_series, d);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) g[i] = scale * entry[i].q() * (row.constant - log2_ratio[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const bool close = entry[i].distance < close_bits, up = entry[i].up;
+      const float d = close ? close_difference(entry[i], x[i], y[i], row.ref, m)
+                            : (up ? entry[i].distance : -entry[i].distance) * ln2;
+      if constexpr (kind == Divergence::teacher_kl) {  // q − p = q·(1 − e^d)
+        const float series = fmaf(
+            d, fmaf(d, fmaf(d, fmaf(d, fmaf(d, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
+        g[i] = factor * (close ? -entry[i].q() * d * series
+                               : entry[i].larger * (up ? entry[i].e - 1 : 1 - entry[i].e));
+      } else {
+        g[i] = factor * entry[i].q() * fmaf(-ln2, row.constant, -d);
+      }
+    }
   }
 }
 

@@ -70,62 +70,77 @@ struct Team {
   }
 };
 
-// Eight entries of both models: two vectors of four, `stride` vectors apart. Entries past the vocabulary are
-// −inf.
+// Eight entries of both models: two vectors of four. Entries past the vocabulary are −inf.
 struct Batch {
   float x[8], y[8];
 };
 
+// Walks over a row, eight entries a thread at a time.
 template <class Logit>
-struct Row {
-  const Logit* student;
+struct Cursor {
+  const Logit* student;  // at this thread's next entry
   const Logit* teacher;
-  const float* student_bias;
-  const float* teacher_bias;
-  int vocab;
+  int left;  // entries of the row from there on; the walk ends when there are none
+  int step;  // entries from the first vector of a batch to the second
+
+  __device__ __forceinline__ bool more() const { return left > 0; }
+  __device__ __forceinline__ bool second() const {
+    return left > step;
+  }  // whether the batch has a second vector
+  __device__ __forceinline__ void advance() {
+    student += 2 * step;
+    teacher += 2 * step;
+    left -= 2 * step;
+  }
 
   static __device__ __forceinline__ void put(const float4& v, float* out) {
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
   }
-  __device__ __forceinline__ void load_tail(const Logit* data, int column, float* out) const {
+  static __device__ __forceinline__ void load_tail(const Logit* data, int left, float* out) {
     float4 v = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
-    if (column < vocab) {
-      v = load4(data + column);
-      if (column + 1 >= vocab) v.y = -infinity();
-      if (column + 2 >= vocab) v.z = -infinity();
-      if (column + 3 >= vocab) v.w = -infinity();
+    if (left > 0) {
+      v = load4(data);
+      if (left < 2) v.y = -infinity();
+      if (left < 3) v.z = -infinity();
+      if (left < 4) v.w = -infinity();
     }
     put(v, out);
   }
-  __device__ __forceinline__ void add_bias(const float* bias, int column, float* out) const {
+  static __device__ __forceinline__ void add_bias(const float* bias, int left, float* out) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (column + i < vocab) out[i] += bias[column + i];
+      if (i < left) out[i] += bias[i];
     }
   }
-  __device__ __forceinline__ Batch load(int vector, int stride) const {
+  __device__ __forceinline__ Batch load(const LogitRows& rows) const {
     Batch b;
-    const int first = 4 * vector, second = 4 * (vector + stride);
-    if (second + 4 <= vocab) {
-      put(load4(student + first), b.x);
-      put(load4(teacher + first), b.y);
-      put(load4(student + second), b.x + 4);
-      put(load4(teacher + second), b.y + 4);
+    if (left >= step + 4) {
+      put(load4(student), b.x);
+      put(load4(teacher), b.y);
+      put(load4(student + step), b.x + 4);
+      put(load4(teacher + step), b.y + 4);
     } else {
-      load_tail(student, first, b.x);
-      load_tail(teacher, first, b.y);
-      load_tail(student, second, b.x + 4);
-      load_tail(teacher, second, b.y + 4);
+      load_tail(student, left, b.x);
+      load_tail(teacher, left, b.y);
+      load_tail(student + step, left - step, b.x + 4);
+      load_tail(teacher + step, left - step, b.y + 4);
     }
-    if (student_bias != nullptr) add_bias(student_bias, first, b.x), add_bias(student_bias, second, b.x + 4);
-    if (teacher_bias != nullptr) add_bias(teacher_bias, first, b.y), add_bias(teacher_bias, second, b.y + 4);
+    const int at = static_cast<int>(rows.vocab) - left;
+    if (rows.student_bias != nullptr) {
+      add_bias(rows.student_bias + at, left, b.x);
+      add_bias(rows.student_bias + at + step, left - step, b.x + 4);
+    }
+    if (rows.teacher_bias != nullptr) {
+      add_bias(rows.teacher_bias + at, left, b.y);
+      add_bias(rows.teacher_bias + at + step, left - step, b.y + 4);
+    }
     return b;
   }
 };
 
-// Σ 2^{x·log2_scale − ref}. ref is the largest logit so far, max, times log2_scale, rounded: it is a number in its own right,
-// so that the exponent is rounded once. Starts at the lowest finite number, and then −inf − max is never NaN: a row with
-// nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
+// Σ 2^{x·log2_scale − ref}. ref is the largest logit so far, max, times log2_scale, rounded: it is a number
+// in its own right, so that the exponent is rounded once. Starts at the lowest finite number, and then −inf −
+// max is never NaN: a row with nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
 struct OnlineSum {
   float max, ref, sum;
 
@@ -164,7 +179,7 @@ struct OnlineSum {
   }
 };
 
-template <class Logit, Divergence kind, bool with_gradient>
+template <class Logit, Divergence kind, bool with_gradient, bool small_share>
 __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__ Arguments a) {
   const Team team;
   const Index row = blockIdx.x / team.size;
@@ -191,14 +206,15 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
     return;
   }
 
-  const Row<Logit> data{static_cast<const Logit*>(a.logits.student) + row * a.logits.ld,
-                        static_cast<const Logit*>(a.logits.teacher) + row * a.logits.ld,
-                        a.logits.student_bias, a.logits.teacher_bias, static_cast<int>(a.logits.vocab)};
+  const Index offset = row * a.logits.ld + 4 * first;
+  const Cursor<Logit> start{static_cast<const Logit*>(a.logits.student) + offset,
+                            static_cast<const Logit*>(a.logits.teacher) + offset,
+                            static_cast<int>(a.logits.vocab) - 4 * first, 4 * stride};
 
   // 1. Normalisers: threads of a warp, warps of a block, blocks of the team, always in the same order.
   OnlineSum x = OnlineSum::empty(), y = x;
-  for (int v = first; v < vectors; v += 2 * stride) {
-    const Batch b = data.load(v, stride);
+  for (Cursor<Logit> at = start; at.more(); at.advance()) {
+    const Batch b = at.load(a.logits);
     x.add(b.x, m.log2_scale);
     y.add(b.y, m.log2_scale);
   }
@@ -226,19 +242,18 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
   }
   const bool has_distribution = x.sum > 0 && x.sum < infinity() && y.sum > 0 && y.sum < infinity();
   RowConstants constants;
-  constants.ref = make_reference(x.max, y.max, x.log2_sum(m.log2_scale), y.log2_sum(m.log2_scale),
-                                 log2f(y.sum / x.sum) + fmaf(-y.max, m.log2_scale, y.ref) -
-                                     fmaf(-x.max, m.log2_scale, x.ref),
-                                 m);
+  constants.ref = make_reference(
+      x.max, y.max, x.log2_sum(m.log2_scale), y.log2_sum(m.log2_scale),
+      log2f(y.sum / x.sum) + fmaf(-y.max, m.log2_scale, y.ref) - fmaf(-x.max, m.log2_scale, x.ref), m);
 
   // 2. Terms.
   RowTerms terms{0, 0, 0};
   if (has_distribution) {
-    for (int v = first; v < vectors; v += 2 * stride) {
-      const Batch b = data.load(v, stride);
+    for (Cursor<Logit> at = start; at.more(); at.advance()) {
+      const Batch b = at.load(a.logits);
       RowTerms part{0, 0, 0};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) add_terms<kind, with_gradient>(b.x[i], b.y[i], constants.ref, m, part);
+      add_terms<kind, with_gradient, small_share, 4>(b.x, b.y, constants.ref, m, part);
+      add_terms<kind, with_gradient, small_share, 4>(b.x + 4, b.y + 4, constants.ref, m, part);
       terms.divergence += part.divergence;
       terms.student_kl += part.student_kl;
       terms.kappa += part.kappa;
@@ -266,7 +281,8 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
     for (unsigned r = 0; r < team.size; ++r) terms = add(terms, *team.of(&block_terms, r));
     team.sync();  // nobody leaves while its shared memory is being read
   }
-  if (team.rank == 0 && thread == 0) a.token_loss[row] = has_distribution ? ln2 * terms.divergence : nan_value();
+  if (team.rank == 0 && thread == 0)
+    a.token_loss[row] = has_distribution ? ln2 * terms.divergence : nan_value();
 
   // 3. Gradient.
   if constexpr (with_gradient) {
@@ -281,16 +297,15 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
       constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
     }
     float residual = 0;
-    for (int v = first; v < vectors; v += 2 * stride) {
-      const Batch b = data.load(v, stride);
-      float g[4], h[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        g[i] = a.dlogits.factor * gradient<kind>(b.x[i], b.y[i], constants, m);
-        h[i] = a.dlogits.factor * gradient<kind>(b.x[4 + i], b.y[4 + i], constants, m);
-      }
-      residual += store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
-      if (v + stride < vectors) residual += store4(dlogits_row, a.dlogits.dtype, 4 * (v + stride), h);
+    int column = 4 * first;
+    for (Cursor<Logit> at = start; at.more(); at.advance(), column += 2 * at.step) {
+      const Batch b = at.load(a.logits);
+      float g[4];
+      gradient<kind, small_share, 4>(b.x, b.y, constants, m, a.dlogits.factor, g);
+      residual += store4(dlogits_row, a.dlogits.dtype, column, g);
+      if (!at.second()) break;
+      gradient<kind, small_share, 4>(b.x + 4, b.y + 4, constants, m, a.dlogits.factor, g);
+      residual += store4(dlogits_row, a.dlogits.dtype, column + at.step, g);
     }
     if (a.dlogits.residual == nullptr) return;
     __shared__ float warp_residual[warps];
@@ -320,13 +335,14 @@ unsigned team_size(const Device& device, Index vocab) {
 }
 
 template <class Logit, bool with_gradient>
-auto select(Divergence kind) {
+auto select(Divergence kind, bool small_share) {
   switch (kind) {
-    case Divergence::teacher_kl: return row_losses<Logit, Divergence::teacher_kl, with_gradient>;
-    case Divergence::student_kl: return row_losses<Logit, Divergence::student_kl, with_gradient>;
+    case Divergence::teacher_kl: return row_losses<Logit, Divergence::teacher_kl, with_gradient, false>;
+    case Divergence::student_kl: return row_losses<Logit, Divergence::student_kl, with_gradient, false>;
     case Divergence::mixture: break;
   }
-  return row_losses<Logit, Divergence::mixture, with_gradient>;
+  return small_share ? row_losses<Logit, Divergence::mixture, with_gradient, true>
+                     : row_losses<Logit, Divergence::mixture, with_gradient, false>;
 }
 
 }  // namespace
@@ -334,10 +350,11 @@ auto select(Divergence kind) {
 void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
                        const LogitRows& logits, float* token_loss, const Dlogits& dlogits) {
   const bool with_gradient = dlogits.data != nullptr;
-  auto* kernel =
-      logits.dtype == FLJSD_F32
-          ? (with_gradient ? select<float, true>(kind) : select<float, false>(kind))
-          : (with_gradient ? select<__nv_bfloat16, true>(kind) : select<__nv_bfloat16, false>(kind));
+  const bool small = mixture.small_share;
+  auto* kernel = logits.dtype == FLJSD_F32
+                     ? (with_gradient ? select<float, true>(kind, small) : select<float, false>(kind, small))
+                     : (with_gradient ? select<__nv_bfloat16, true>(kind, small)
+                                      : select<__nv_bfloat16, false>(kind, small));
   const unsigned team = team_size(device, logits.vocab);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(logits.rows) * team);

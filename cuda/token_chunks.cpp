@@ -17,7 +17,7 @@ struct TokenChunks::Arrays {
   float* weight_grad_sum = nullptr;  // [valid_vocab, hidden]: only with several chunks and a rounded result
   float* column_sum = nullptr;       // [valid_vocab]
   float* column_sum_partial = nullptr;
-  float* mean_row = nullptr;            // [hidden]: with the dlogits' residual, where dlogits are rounded
+  float* mean_row = nullptr;  // [hidden]: with the dlogits' residual, where dlogits are rounded
   float* mean_row_partial = nullptr;
 };
 
@@ -112,8 +112,7 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   a.teacher_logits = workspace.take(logits_dtype, chunk * ld);
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, chunk * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s)),
-               nullptr};
+               static_cast<float>(dlogits_factor(s)), nullptr};
   if (s.input_grad && s.student.dtype != FLJSD_F32) {
     a.dlogits.residual = workspace.take<float>(chunk);
     a.mean_row = workspace.take<float>(s.student.hidden);
@@ -169,8 +168,8 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
 
   const Factor factor{alpha_, on_device ? a.batch.scalars : nullptr};
   if (a.mean_row != nullptr) {
-    launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden, s.student.weight_ld,
-                    a.mean_row_partial, a.mean_row);
+    launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden,
+                    s.student.weight_ld, a.mean_row_partial, a.mean_row);
   }
 
   for (Index first = 0; first < s.tokens; first += chunk) {
@@ -186,8 +185,8 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
       void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
       const bool give_back = a.dlogits.residual != nullptr;
       if (give_back) {
-        launch_input_grad(call.stream, nullptr, 0, a.dlogits.residual, a.mean_row, factor, rows, s.student.hidden, out,
-                          s.gradient_dtype, s.input_grad_ld);
+        launch_input_grad(call.stream, nullptr, 0, a.dlogits.residual, a.mean_row, factor, rows,
+                          s.student.hidden, out, s.gradient_dtype, s.input_grad_ld);
       }
       p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, alpha, give_back ? one : zero,
                                       a.gemm_workspace});

@@ -182,9 +182,9 @@ TEST_P(Stages, NearlyEqualModelsRelatively) {
   }
 }
 
-// Equal models: the loss is 0 and so is the gradient. Exactly, where log ratios are formed; the one-pass sums
-// are equal bitwise, so that only the double arithmetic of the finish remains, and their gradient is good to
-// 2^-22 of q.
+// Equal models: the loss is 0 and so is the gradient. Exactly, where log ratios are formed. In one pass, up
+// to the rounding of sums: the weights are exact at p = q, so only Φ_k against S_x matters, each a sum whose
+// lanes add 64 terms (2^-24 each, and that for both); (1−beta)·kappa inherits as much.
 TEST_P(Stages, EqualModels) {
   Recipe r;
   r.values = Recipe::Values::near;
@@ -196,10 +196,10 @@ TEST_P(Stages, EqualModels) {
     const StageResult result = device.run();
     const bool one_pass = GetParam() == "chunked-vocab";
     for (const float loss : result.token_loss)
-      EXPECT_LE(std::abs(loss), one_pass ? 1e-12 : 0.0) << device.name();
+      EXPECT_LE(std::abs(loss), one_pass ? 128 * 0x1p-24 : 0.0) << device.name();
     for (Index t = 0; t < r.tokens; ++t) {
       for (Index h = 0; h < r.student_hidden; ++h) {
-        EXPECT_LE(std::abs(result.input_grad.at(t, h)), one_pass ? 1e-6 / 9 : 0.0) << device.name();
+        EXPECT_LE(std::abs(result.input_grad.at(t, h)), one_pass ? 128 * 0x1p-24 : 0.0) << device.name();
       }
     }
   }
