@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The spec on single rows of logits: double against 100 digits, and 100 digits against the definition.
-//
-// Bounds. u = 2^-53, V entries, R = range of a row's finite logits, primes elided. In normalise(), with
-// library functions within 2u:
-//   x_v − max has error u·R, each exponential the relative error u·(R + 2), so log_sum the error
-//   u·(R + 3 + 2·log V), and log q_v, of magnitude at most R + log V, the error u·(4R + 4·log V + 4);
-//   d_v = ((y_v − x_v) − offset) − shift has error u·(|y_v − x_v| + 2·|d_v| + ...), so that all of log q, log
-//   p and d are within
-//     eps = u·(max|y − x| + 4·(R_x + R_y) + 8·log V + 16).
-// D is a sum of terms q·f(d) ≥ 0 with q·f'(d) = beta·p·log(p/M) (or (1−beta)·q·log(q/M) when the roles are
-// exchanged); an error eps in log q changes D by eps·D at most, and in d by eps·S, where
-//   S = Σ beta·p·|log(p/M)| + (1−beta)·q·|log(q/M)|   (p·|log(p/q)| for beta = 0, q·|log(q/p)| for 1).
-// Evaluating a term costs a relative 64u: psi within 8u, phi within 16u, and beta·psi − phi loses a factor 3.
-//   |error of D| ≤ 1.01·(eps·(D + S) + 64u·D), the 1.01 for terms of second order.
+// The spec on single rows of logits: double against 100 digits within the bounds of row_bounds.h, and 100
+// digits against the definition.
 #include "reference/divergence.h"
 
 #include <cmath>
@@ -25,13 +13,14 @@
 #include <rapidcheck/gtest.h>
 
 #include "verify/tests/definition.h"
+#include "verify/tests/row_bounds.h"
 
 namespace fljsd {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-constexpr double u = 0x1p-53;
+using row_bounds::loss_bound, row_bounds::range, row_bounds::sensitivity, row_bounds::u;
 
 using Row = std::vector<double>;
 
@@ -55,42 +44,6 @@ Outcome<Real> evaluate(const Row& x, const Row& y, double beta) {
   out.log_larger = a;
   out.d = b;
   return out;
-}
-
-double range(const Row& row) {
-  double lo = infinity, hi = -infinity;
-  for (double x : row) {
-    if (x == -infinity) continue;
-    lo = std::min(lo, x);
-    hi = std::max(hi, x);
-  }
-  return hi - lo;
-}
-
-// eps of the file's head.
-double normalisation_error(const Row& x, const Row& y) {
-  double difference = 0;
-  for (std::size_t v = 0; v < x.size(); ++v)
-    if (x[v] != -infinity && y[v] != -infinity) difference = std::max(difference, std::abs(y[v] - x[v]));
-  return u * (2 * difference + 8 * (range(x) + range(y)) + 8 * std::log(static_cast<double>(x.size())) + 16);
-}
-
-// S of the file's head.
-double sensitivity(const Row& x, const Row& y, double beta) {
-  const auto q = definition::softmax(definition::widen(x)), p = definition::softmax(definition::widen(y));
-  const auto m = definition::mixture(p, q, beta);
-  Real100 sum = 0;
-  for (std::size_t v = 0; v < p.size(); ++v) {
-    if (beta < 1 && p[v] != 0) sum += (beta == 0 ? Real100(1) : Real100(beta)) * p[v] * abs(log(p[v] / m[v]));
-    if (beta > 0 && q[v] != 0)
-      sum += (beta == 1 ? Real100(1) : Real100(1 - Real100(beta))) * q[v] * abs(log(q[v] / m[v]));
-  }
-  return pivot(sum);
-}
-
-double loss_bound(const Row& x, const Row& y, double beta, double loss) {
-  const double eps = normalisation_error(x, y);
-  return 1.01 * (eps * (loss + sensitivity(x, y, beta)) + 64 * u * loss);
 }
 
 double error(double actual, const Real100& truth) {
@@ -168,23 +121,12 @@ RC_GTEST_PROP(Divergence, DoubleIsWithinItsBound, (std::uint64_t seed, bool with
     }
     RC_ASSERT(error(actual.loss, truth.loss) <= loss_bound(rows.x, rows.y, beta, loss));
 
-    // g_v = (1−beta)·q·(L − KL), L = log(q/M). An error eps in log q and d: q·(|L| + KL)·eps from q, at most
-    // q·eps from L because |dL/dd| = beta·p/M ≤ 1, and q·(1 + KL)·eps from KL; evaluation 64u of each. For
-    // beta = 0, q − p = −q·expm1(d).
-    const double eps = normalisation_error(rows.x, rows.y) + 64 * u;
+    const std::vector<double> bounds = row_bounds::gradient_bounds(rows.x, rows.y, beta);
     double sum = 0, sum_bound = 0;
     for (std::size_t v = 0; v < rows.x.size(); ++v) {
-      const LogRatio<Real100> entry{truth.log_larger[v], truth.d[v]};
-      const double larger = std::exp(pivot(entry.log_larger));
-      const double q = entry.empty() ? 0 : pivot(entry.q()), kl = pivot(truth.kl);
-      const double log_ratio = q == 0 || beta == 0 ? 0 : std::abs(pivot(log_q_over_m(entry, Real100(beta))));
-      const double bound =
-          1.01 * eps *
-              (beta == 0 ? std::abs(pivot(truth.gradient[v])) + larger : q * (2 + 2 * kl + log_ratio)) +
-          std::numeric_limits<double>::denorm_min();
-      RC_ASSERT(error(actual.gradient[v], truth.gradient[v]) <= bound);
+      RC_ASSERT(error(actual.gradient[v], truth.gradient[v]) <= bounds[v]);
       sum += actual.gradient[v];
-      sum_bound += bound + u * std::abs(sum);
+      sum_bound += bounds[v] + u * std::abs(sum);
     }
     RC_ASSERT(std::abs(sum) <= sum_bound);  // moving all logits together changes nothing
   }
