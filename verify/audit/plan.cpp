@@ -25,7 +25,7 @@ constexpr Index judged_weight_rows = 512;
 Depth depth_of(Effort effort) {
   switch (effort) {
     case Effort::quick: return {{published}, 8, 1};
-    case Effort::standard: return {{published, lm_like, kaiming}, 64, 2};
+    case Effort::standard: return {{published, lm_like, kaiming}, 32, 2};
     case Effort::full: return {{published, lm_like, kaiming}, published_tokens, 2};
   }
   return {};

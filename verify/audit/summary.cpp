@@ -43,44 +43,58 @@ std::string what_was_judged(const AuditReport& report) {
   return text + '.';
 }
 
-// One sentence for each candidate that breaks its class, with its worst place.
-std::vector<std::string> broken_classes(const AuditReport& report) {
-  struct Finding {
-    const VerdictRow* worst;
-    AccuracyClass accuracy_class;
-    std::string candidate, family;
-    std::set<std::string> families;
-  };
-  std::vector<Finding> findings;
+// How one candidate breaks its class.
+struct Finding {
+  std::string candidate;
+  AccuracyClass accuracy_class;
+  std::set<std::string> not_finite;   // families where it returns NaN or infinity and the truth is finite
+  const VerdictRow* worst = nullptr;  // of the other findings, and where
+  std::string family;
+};
+
+std::vector<Finding> findings(const AuditReport& report) {
+  std::vector<Finding> all;
   for (const auto* part : {&report.survey, &report.in_depth}) {
     for (const WorkloadReport& workload : *part) {
       for (const CandidateReport& candidate : workload.candidates) {
         const VerdictRow* row = candidate.verdict.worst();
         if (candidate.verdict.pass() || !row) continue;
-        auto found = std::find_if(findings.begin(), findings.end(),
+        auto found = std::find_if(all.begin(), all.end(),
                                   [&](const Finding& f) { return f.candidate == candidate.name; });
-        if (found == findings.end())
-          found = findings.insert(findings.end(),
-                                  {nullptr, candidate.verdict.accuracy_class, candidate.name, {}, {}});
-        found->families.insert(workload.info.family);
-        if (!found->worst || row->ratio > found->worst->ratio) {
+        if (found == all.end())
+          found = all.insert(all.end(), {candidate.name, candidate.verdict.accuracy_class, {}, nullptr, ""});
+        if (std::isinf(row->error)) {
+          found->not_finite.insert(workload.info.family);
+        } else if (!found->worst || row->ratio > found->worst->ratio) {
           found->worst = row;
           found->family = workload.info.family;
         }
       }
     }
   }
+  return all;
+}
+
+std::vector<std::string> broken_classes(const AuditReport& report) {
+  const std::vector<Finding> all = findings(report);
   std::vector<std::string> sentences;
-  for (const Finding& f : findings) {
-    const std::string breaks =
-        fmt::format("{} breaks its class {} on {}", f.candidate, name(f.accuracy_class),
-                    listed({f.families.begin(), f.families.end()}));
+  std::set<std::string> told;  // candidates that share a sentence
+  for (const Finding& f : all) {
+    if (f.worst) {
+      sentences.push_back(
+          fmt::format("{} breaks its class {} on {}: {} ({}) is off by {}, {} times the budget.", f.candidate,
+                      name(f.accuracy_class), f.family, f.worst->quantity, f.worst->measure,
+                      short_number(f.worst->error), short_number(f.worst->ratio)));
+    }
+    if (f.not_finite.empty() || told.count(f.candidate)) continue;
+    std::vector<std::string> alike;
+    for (const Finding& other : all)
+      if (other.not_finite == f.not_finite) alike.push_back(other.candidate);
+    told.insert(alike.begin(), alike.end());
     sentences.push_back(
-        std::isinf(f.worst->error)
-            ? fmt::format("{}: on {} it returns NaN or infinity where the truth is finite.", breaks, f.family)
-            : fmt::format("{}: on {} {} ({}) is off by {}, {} times the budget.", breaks, f.family,
-                          f.worst->quantity, f.worst->measure, short_number(f.worst->error),
-                          short_number(f.worst->ratio)));
+        fmt::format("On {} inputs {} {} NaN or infinity where the truth is finite, which breaks any class.",
+                    listed({f.not_finite.begin(), f.not_finite.end()}), listed(alike),
+                    alike.size() == 1 ? "returns" : "return"));
   }
   if (sentences.empty()) sentences.push_back("Every candidate keeps the class it declares.");
   return sentences;

@@ -2,7 +2,11 @@
 #include "verify/cases/file_io.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <climits>
+#include <cstring>
 #include <system_error>
 
 #include <fcntl.h>
@@ -19,6 +23,32 @@ namespace {
 
 std::string system_text(int error) {
   return std::generic_category().message(error);
+}
+
+// Names of the unfinished files, where a signal handler can read them at any moment: memory that is never
+// freed, and a flag that is set only while the name is whole. More files at once than slots only means that
+// some would stay.
+struct UnfinishedName {
+  std::atomic<bool> taken{false}, whole{false};
+  char path[PATH_MAX] = {};
+};
+std::array<UnfinishedName, 8> unfinished_names;
+
+void note_unfinished(const std::filesystem::path& path) {
+  for (UnfinishedName& name : unfinished_names) {
+    if (path.native().size() >= sizeof name.path || name.taken.exchange(true)) continue;
+    std::strcpy(name.path, path.c_str());
+    name.whole = true;
+    return;
+  }
+}
+
+void forget_unfinished(const std::filesystem::path& path) {
+  for (UnfinishedName& name : unfinished_names) {
+    if (!name.whole || path != name.path) continue;
+    name.whole = false;
+    name.taken = false;
+  }
 }
 
 // What to replace: a link's target rather than the link, and never a device, a pipe or a folder.
@@ -71,6 +101,7 @@ ReplacementFile::ReplacementFile(const std::filesystem::path& target)
     const int number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (number >= 0) {
       file_ = std::make_unique<Descriptor>(number);
+      note_unfinished(path_);
       return;
     }
     if (errno != EEXIST) fail(errno);
@@ -79,6 +110,7 @@ ReplacementFile::ReplacementFile(const std::filesystem::path& target)
 
 ReplacementFile::~ReplacementFile() {
   if (!committed_) ::unlink(path_.c_str());
+  forget_unfinished(path_);
 }
 
 void ReplacementFile::write(std::span<const std::byte> bytes) {
@@ -100,6 +132,11 @@ void ReplacementFile::commit() {
   const std::filesystem::path folder = target_.has_parent_path() ? target_.parent_path() : ".";
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.number() >= 0) ::fsync(opened.number());
+}
+
+void discard_unfinished_files() noexcept {
+  for (const UnfinishedName& name : unfinished_names)
+    if (name.whole) ::unlink(name.path);
 }
 
 void ReplacementFile::fail(int error) const {

@@ -52,4 +52,8 @@ class ReplacementFile {
   bool committed_ = false;
 };
 
+// Removes what the ReplacementFiles of this process have written so far, for a signal handler that ends the
+// process. Async-signal-safe.
+void discard_unfinished_files() noexcept;
+
 }  // namespace fljsd
