@@ -9,12 +9,19 @@
 #include <thread>
 #include <vector>
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 #include "reference/dtype.h"
 
 namespace fljsd {
 
-// Threads that parallel_for uses: the cores of the machine.
+// Threads that parallel_for uses: the cores that this process may run on.
 inline int thread_count() {
+#ifdef __linux__
+  if (cpu_set_t cores; sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
+#endif
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
