@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/cases/case.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace fljsd {
 
 std::string shape_text(const std::vector<Index>& shape) {
+  constexpr std::size_t most = 8;
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
+  for (std::size_t i = 0; i < std::min(shape.size(), most); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (shape.size() > most ? ", …]" : "]");
 }
 
 Index Tensor::elements() const {

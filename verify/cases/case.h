@@ -13,7 +13,7 @@
 
 namespace fljsd {
 
-// "[2, 3]", as sentences show a shape.
+// "[2, 3]", as sentences show a shape; a ninth dimension and those after it are only hinted at.
 std::string shape_text(const std::vector<Index>& shape);
 
 // An immutable tensor in row-major order. `data` owns the bytes or keeps the mapped file that holds them

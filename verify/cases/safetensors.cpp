@@ -30,20 +30,18 @@ FileTensor describe(const HeaderEntry& entry, std::uint64_t data_bytes, const st
   Index bytes = 1;
   bool fits = true;
   for (std::uint64_t size : *entry.shape) {
-    fits = fits && std::in_range<Index>(size) &&
-           !__builtin_mul_overflow(bytes, static_cast<Index>(size), &bytes);
+    if (!std::in_range<Index>(size)) {
+      refuse_file(origin, fmt::format("tensor {} has the size {} in its shape, but sizes must be below 2^63.",
+                                      in_quotes(entry.name), size));
+    }
+    fits = fits && !__builtin_mul_overflow(bytes, static_cast<Index>(size), &bytes);
     tensor.shape.push_back(static_cast<Index>(size));
   }
   fits =
       fits && !__builtin_mul_overflow(bytes, static_cast<Index>(format_element_bytes(tensor.dtype)), &bytes);
-  const auto shape = [&] {
-    std::string text;
-    for (std::uint64_t size : *entry.shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-    return "[" + text + "]";
-  };
   if (!fits)
     refuse_file(origin, fmt::format("tensor {} has shape {}, but its size must be below 2^63 bytes.",
-                                    in_quotes(entry.name), shape()));
+                                    in_quotes(entry.name), shape_text(tensor.shape)));
 
   if (entry.offsets->size() != 2) {
     refuse_file(origin,
@@ -59,7 +57,8 @@ FileTensor describe(const HeaderEntry& entry, std::uint64_t data_bytes, const st
   }
   if (end - begin != static_cast<std::uint64_t>(bytes)) {
     refuse_file(origin, fmt::format("tensor {} has {} bytes of data, but its shape {} and dtype {} need {}.",
-                                    in_quotes(entry.name), end - begin, shape(), known->name, bytes));
+                                    in_quotes(entry.name), end - begin, shape_text(tensor.shape), known->name,
+                                    bytes));
   }
   return tensor;
 }
@@ -114,9 +113,10 @@ SafetensorsFile parse(std::span<const std::byte> bytes, const std::string& origi
   std::memcpy(&header_bytes, bytes.data(), format_length_bytes);
   bytes = bytes.subspan(format_length_bytes);
   if (header_bytes > format_max_header_bytes) {
-    refuse_file(origin,
-                fmt::format("the header length is {}, but it must be at most {}; is this a safetensors file?",
-                            header_bytes, format_max_header_bytes));
+    refuse_file(
+        origin,
+        fmt::format("the header length is {}, but it must be at most {}; this may be no safetensors file.",
+                    header_bytes, format_max_header_bytes));
   }
   if (header_bytes > bytes.size()) {
     refuse_file(origin,
