@@ -40,6 +40,7 @@ Check gradient_sums;
 // inequalities.cpp: what limits the divergence.
 Check range;
 Check disjoint_supports;
+Check nested_uniform_supports;
 Check below_symmetrised_kl;
 Check concave_in_beta;
 Check slopes_at_the_ends;

@@ -113,6 +113,95 @@ PropertyOutcome disjoint_supports(const Case& c, const Implementation& implement
   return comparison.outcome();
 }
 
+// The student uniform on the first a entries, the teacher on the first b, a != b. Then q, p and M are
+// constant on the entries that both have, where M = beta/b + (1−beta)/a, and on those that only one has, so
+// that
+//
+//   KL(q‖M) = s·log((1/a)/M) + (1−s)·log(1/(1−beta)),   s = min(a, b)/a the share of q that both have,
+//
+// and KL(p‖M) likewise with b and beta. dD/dx_v = (1−beta)·q_v·(log(q_v/M_v) − KL(q‖M)). Equal logits come
+// from weights of 0 and biases of 0 and −inf; their exponentials are exactly 1. Other properties hold as well
+// for the answers that belong to 1−beta, or to the models exchanged; this one does not.
+PropertyOutcome nested_uniform_supports(const Case& c, const Implementation& implementation,
+                                        std::uint64_t seed) {
+  const Case valid = with_valid_vocab_only(c);
+  const Index vocab = valid.student_weight.shape[0];
+  if (vocab < 2) return not_applicable("two nested sets need two entries.");
+  if (!all_finite(valid.student_input) || !all_finite(valid.teacher_input))
+    return not_applicable("the inputs are not finite.");
+  const Random random(seed, 0x6e6573746564);
+  const Index larger = 2 + random.below(0, vocab - 1), smaller = 1 + random.below(1, larger - 1);
+  const bool student_is_smaller = random.below(2, 2) == 0;
+  const Index a = student_is_smaller ? smaller : larger, b = student_is_smaller ? larger : smaller;
+
+  Case nested = valid;
+  const auto zeros = [](const Tensor& tensor) {
+    return make_tensor(tensor.dtype, tensor.shape,
+                       std::vector<double>(static_cast<std::size_t>(tensor.elements())));
+  };
+  nested.student_weight = zeros(valid.student_weight);
+  nested.teacher_weight = zeros(valid.teacher_weight);
+  const auto support = [&](Index size) {
+    std::vector<double> bias(static_cast<std::size_t>(vocab), -infinity);
+    std::fill_n(bias.begin(), size, 0.0);
+    return make_tensor(DType::bf16, {vocab}, bias);
+  };
+  nested.student_bias = support(a);
+  nested.teacher_bias = support(b);
+  if (auto outcome = lacking(implementation, {&nested}, {Feature::token_loss})) return *outcome;
+
+  // The roles of (p, b, beta) and (q, a, 1−beta) are the same; `weight` is the model's own.
+  const double beta = c.options.beta, size_a = static_cast<double>(a), size_b = static_cast<double>(b);
+  const double mixture = beta / size_b + (1 - beta) / size_a;
+  const auto kl_to_mixture = [&](double size, double other, double weight) {
+    const double share = std::min(size, other) / size;
+    return share * -std::log(size * mixture) + (share < 1 ? (1 - share) * -std::log(weight) : 0);
+  };
+  double expected = 0;
+  if (beta == 0) {
+    expected = a >= b ? std::log(size_a / size_b) : infinity;  // KL(p‖q)
+  } else if (beta == 1) {
+    expected = b >= a ? std::log(size_b / size_a) : infinity;  // KL(q‖p)
+  } else {
+    expected =
+        beta * kl_to_mixture(size_b, size_a, beta) + (1 - beta) * kl_to_mixture(size_a, size_b, 1 - beta);
+  }
+  // Parts of the sums above are at most log(vocab) + |log beta| + |log(1−beta)| each.
+  const double parts = std::log(static_cast<double>(vocab)) +
+                       (inside(c) ? std::abs(std::log(beta)) + std::abs(std::log1p(-beta)) : 0);
+
+  const Evaluation e(nested, implementation);
+  const Problem problem = nested.problem();
+  Comparison comparison;
+  for (Index t = 0; t < problem.tokens(); ++t) {
+    const auto i = static_cast<std::size_t>(t);
+    const bool counted = is_counted(problem, c.options, t);
+    comparison.equal(token_name(i), e.result.token_loss[i], counted ? expected : 0,
+                     counted && expected != infinity ? e.bound.token_loss[i] + own_rounding * parts : 0);
+  }
+  if (expected == infinity || e.result.student_bias_grad.empty()) return comparison.outcome();
+
+  // Every counted token has the same dD/dx.
+  const auto count = static_cast<double>(count_tokens(problem, c.options));
+  const double scale =
+      count == 0
+          ? 0
+          : count / static_cast<double>(reduction_divisor(c.options, count_tokens(problem, c.options))) /
+                c.options.temperature;
+  for (Index v = 0; v < vocab; ++v) {
+    const auto i = static_cast<std::size_t>(v);
+    double gradient = 0;
+    if (beta == 0) gradient = (v < a ? 1 / size_a : 0) - (v < b ? 1 / size_b : 0);
+    if (inside(c) && v < a) {
+      const double score = v < b ? -std::log(size_a * mixture) : -std::log1p(-beta);
+      gradient = (1 - beta) / size_a * (score - kl_to_mixture(size_a, size_b, 1 - beta));
+    }
+    comparison.equal(fmt::format("student_bias_grad[{}]", v), e.result.student_bias_grad[i], scale * gradient,
+                     e.bound.student_bias_grad[i] + own_rounding * scale * (2 + parts));
+  }
+  return comparison.outcome();
+}
+
 // D_beta <= beta·(1−beta)·(KL(p‖q) + KL(q‖p)): log is concave, so −log M <= −beta·log p − (1−beta)·log q, and
 // KL(p‖M) <= (1−beta)·KL(p‖q), KL(q‖M) <= beta·KL(q‖p). The two divergences are the implementation's own, at
 // the endpoints.
