@@ -87,7 +87,7 @@ struct Head {
 
 // Bound on the error of one logit.
 double logit_error(const ArithmeticModel& model, const Head& head, std::size_t token, std::size_t v,
-                   double logit, double prefix, double bias, double temperature) {
+                   double logit, double partial, double bias, double temperature) {
   DotScale dot;
   dot.terms = static_cast<double>(head.input.cols);
   dot.total = logit * temperature - bias;
@@ -95,7 +95,7 @@ double logit_error(const ArithmeticModel& model, const Head& head, std::size_t t
   dot.absolute = input_norm * weight_norm;
   const double fourth = head.input_norms.four[token] * head.weight_norms.four[v];
   dot.square = fourth * fourth;
-  dot.prefix_square = prefix * prefix;
+  dot.partial_square = partial * partial;
   DotArithmetic arithmetic = model.dot;
   if (!head.rounded_operands) arithmetic.operands = 0;
   // An operand out of range overflows by itself; one below it may be flushed to 0.
@@ -246,9 +246,9 @@ class Bounds {
                           std::vector<double>& teacher_change, double& largest) {
       for (std::size_t v = 0; v < n; ++v) {
         student_change[v] = error_at(model, student_, at(number), v, x[v],
-                                     student.prefix(row_of_block, static_cast<Index>(v)));
+                                     student.partial(row_of_block, static_cast<Index>(v)));
         teacher_change[v] = error_at(model, teacher_, at(number), v, y[v],
-                                     teacher.prefix(row_of_block, static_cast<Index>(v)));
+                                     teacher.partial(row_of_block, static_cast<Index>(v)));
         largest = std::max({largest, student_change[v], teacher_change[v]});
       }
     };
@@ -338,10 +338,10 @@ class Bounds {
   }
 
   double error_at(const ArithmeticModel& model, const Head& head, std::size_t token, std::size_t v,
-                  double logit, float prefix) const {
+                  double logit, float partial) const {
     if (logit == -infinity) return 0;  // probability 0 does not move
     const double bias = head.bias ? (*head.bias)(static_cast<Index>(v)) : 0;
-    const double error = logit_error(model, head, token, v, logit, prefix, bias, options_.temperature);
+    const double error = logit_error(model, head, token, v, logit, partial, bias, options_.temperature);
     return std::isnan(error) ? infinity : error;
   }
 
@@ -364,7 +364,7 @@ class Bounds {
     if (!needs_dlogits()) return;
     const double norm = student_.input_norms.two[at(number)];
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      if (rows_[r] >= valid_ || norm == 0) continue;
+      if (rows_[r] >= valid_) continue;
       const double g = work.grad[at(rows_[r])];
       GradientScale& scale = weight_scale_[r];
       scale.terms += 1;
@@ -372,8 +372,9 @@ class Bounds {
       scale.square += g * g * norm * norm;
       scale.tiny += work.tiny[at(rows_[r])] * norm;
       for (std::size_t m = 0; m < models_.size(); ++m) {
+        // Without a bound it is infinite even for a row of zeros, because 0·NaN is NaN.
         const double change = work.dlogits[m][at(rows_[r])];
-        if (change > 0) result_[m].student_weight_grad[r] += change * norm;
+        result_[m].student_weight_grad[r] += change == infinity ? change : change * norm;
       }
     }
     for (std::size_t v = 0; v < bias_scale_.size(); ++v) {

@@ -251,7 +251,9 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
   return error;
 }
 
-double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<double> gradient) {
+double difference_form_error(const EvaluatedRow& evaluated, const FormulaArithmetic& arithmetic,
+                             std::span<double> gradient) {
+  const double u = arithmetic.unit;
   const RowCondition& row = evaluated.row;
   const RatioChange& ratio = evaluated.ratio;
   const double beta = row.beta;
@@ -292,6 +294,9 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
     const double p_small = both && d < reach ? grown(row.log_p[v], ratio.teacher[v] + e_d) : 0;
     const auto times = [](double size, double off) { return size == 0 ? 0 : size * off; };  // 0·inf is 0 here
 
+    // A probability, and a product with it, may underflow.
+    divergence +=
+        arithmetic.smallest * (2 + times(row.student.weight, q_score) + times(row.teacher.weight, p_score));
     // The term is homogeneous in (p, q), moves with d as said, and is at most the sum of its two halves.
     const double halves = q_half * q_score + p_half * p_score + (beta == 0 || beta == 1 ? p + q : 0);
     const double term = std::min(
@@ -300,6 +305,11 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
     divergence += times(term, larger_error + pieces * u);
     if (beta != 0) divergence += times(row.student.weight * q_small, e_d * (q_score + e_d));
     if (beta != 1) divergence += times(row.teacher.weight * p_small, e_d * (p_score + e_d));
+    // At an endpoint p − q or q − p is part of the term, and its derivative in d is |p − q| where the kept
+    // probability is the one that the divergence weights with: p·(d + e^{-d} − 1) at beta = 0, d > 0.
+    const double tangent = -std::expm1(-(std::abs(d) + reach));
+    if (beta == 0 && d > -reach) divergence += times(p * tangent, e_d);
+    if (beta == 1 && d < reach) divergence += times(q * tangent, e_d);
     const double minor = std::min(beta, 1 - beta);
     const double major_ratio = beta > 0.5 ? -d : d;
     if (minor > 0 && minor * std::expm1(std::min(major_ratio, 700.0)) > 0.99)
@@ -308,7 +318,7 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
     if (beta == 0) {
       gradient[v] = times(std::min(std::abs(row.student.grad[v]) + (growth - 1) * (p + q), p + q),
                           larger_error + 8 * u) +
-                    times(std::max(p_small, q_small), e_d);
+                    times(std::max(p_small, q_small), e_d) + 4 * arithmetic.smallest;
       continue;
     }
     // Terms of KL(q‖M): q·(z − log(1+z)), with q·|z| = beta·|p − q|.
@@ -334,16 +344,24 @@ double difference_form_error(const EvaluatedRow& evaluated, double u, std::span<
   if (beta == 0) return divergence;
   kl += 4 * u * std::abs(row.student.mean_score);
   for (std::size_t v = 0; v < n; ++v) {
-    const double q = row.log_q[v] > -infinity ? grown(row.log_q[v], ratio.student[v]) : 0;
-    if (q == 0) {
+    if (row.log_q[v] == -infinity) {
       gradient[v] = 0;
+      continue;
+    }
+    const double q = grown(row.log_q[v], ratio.student[v]);
+    const double underflow =
+        arithmetic.smallest * (4 + std::abs(row.student.score[v]) + std::abs(row.student.mean_score) +
+                               2 * (ratio.student[v] + ratio.teacher[v]) + score_error[v] + kl);
+    if (q == 0) {
+      gradient[v] = underflow;
       continue;
     }
     const double relative = error.log_q[v] + u * (7 + std::abs(row.log_q[v]));
     const double rho = ratio.student[v] + ratio.teacher[v];
     gradient[v] = row.student.weight * q * std::exp(std::min(relative, 700.0)) *
-                  ((std::abs(row.student.score[v] - row.student.mean_score) + 2 * rho) * relative +
-                   score_error[v] + kl);
+                      ((std::abs(row.student.score[v] - row.student.mean_score) + 2 * rho) * relative +
+                       score_error[v] + kl) +
+                  underflow;
   }
   return divergence;
 }
@@ -354,23 +372,45 @@ double sum_error(std::span<const double> magnitudes, double u, double lambda) {
   double total = 0;
   for (double m : magnitudes) total += m;
   const double worst = gamma(static_cast<double>(magnitudes.size()), u) * total;
-  if (!(lambda > 0)) return worst;
-  const double threshold = u * total;
-  double large = 0, tail = 0;
-  for (double m : magnitudes) {
-    if (m > threshold)
-      ++large;
-    else
-      tail += m;
+  if (!(lambda > 0) || !(total > 0)) return worst;
+
+  // Of one accumulator: the number of roundings, in units of its result, and what is lost for good.
+  struct Accumulator {
+    double total = 0, roundings = 0, lost = 0;
+  };
+  const auto accumulate = [u](auto first, auto last, auto magnitude) {
+    Accumulator result;
+    for (auto it = first; it != last; ++it) result.total += magnitude(*it);
+    const double threshold = u * result.total;
+    for (auto it = first; it != last; ++it) {
+      if (magnitude(*it) > threshold)
+        result.roundings += 1;
+      else
+        result.lost += magnitude(*it);
+    }
+    // Terms below the threshold may still join to partial sums above it: lost / threshold of them at most.
+    if (result.lost > 0) result.roundings += result.lost / threshold;
+    return result;
+  };
+  std::vector<Accumulator> pieces;
+  double squares = 0, roundings = 0, lost = 0;
+  const auto take = [&](const Accumulator& a) {
+    squares += 2 * a.roundings * a.total * a.total;
+    roundings += 2 * a.roundings;
+    lost += a.lost;
+  };
+  for (std::size_t first = 0; first < magnitudes.size(); first += longest_accumulation) {
+    const auto piece = magnitudes.subspan(first, std::min(longest_accumulation, magnitudes.size() - first));
+    pieces.push_back(accumulate(piece.begin(), piece.end(), [](double m) { return m; }));
+    take(pieces.back());
   }
-  // Terms below the threshold may still join to partial sums above it: tail / threshold of them at most.
-  if (tail > 0) large += tail / threshold;
-  return std::min(worst, martingale_error(2 * large * total * total, 2 * large, u, lambda) + tail);
+  take(accumulate(pieces.begin(), pieces.end(), [](const Accumulator& a) { return a.total; }));
+  return std::min(worst, martingale_error(squares, roundings, u, lambda) + lost);
 }
 
 double evaluation_error(const EvaluatedRow& evaluated, const FormulaArithmetic& arithmetic,
                         std::span<double> gradient) {
-  return arithmetic.difference_form ? difference_form_error(evaluated, arithmetic.unit, gradient)
+  return arithmetic.difference_form ? difference_form_error(evaluated, arithmetic, gradient)
                                     : textbook_error(evaluated, arithmetic, gradient);
 }
 

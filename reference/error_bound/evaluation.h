@@ -10,7 +10,7 @@ namespace fljsd {
 
 // The arithmetic between the logits and the losses and gradients.
 struct FormulaArithmetic {
-  double unit = 0;  // unit roundoff; exp, expm1, log and log1p are within 8 of it
+  double unit = 0;      // unit roundoff; exp, expm1, log and log1p are within 8 of it
   double smallest = 0;  // absolute error of a probability or term that underflows
   // 0: only the worst case holds for sums over the vocabulary; else also the statistical bound.
   double lambda = 0;
@@ -24,9 +24,13 @@ struct FormulaArithmetic {
   bool difference_form = false;
 };
 
-// Bound on the error of Σ terms in any order of summation, given |terms|: no addition is off by more than
-// u·|sum| nor, rounding to nearest, by more than the smaller summand. So terms below u·Σ|terms| cost at most
-// themselves, and only the others count as roundings. lambda = 0: worst case, gamma(n, u)·Σ|terms|.
+// No accumulator of a regular implementation runs over more vocabulary entries than this: longer sums are cut
+// into pieces (threads, tiles, blocks), and a piece may be summed in any order.
+inline constexpr std::size_t longest_accumulation = 4096;
+
+// Bound on the error of Σ terms, given |terms|: no addition is off by more than u·|sum| nor, rounding to
+// nearest, by more than the smaller summand. So terms below u·Σ|terms| cost at most themselves, and only the
+// others count as roundings. lambda = 0: the worst case of any order whatsoever, gamma(n, u)·Σ|terms|.
 double sum_error(std::span<const double> magnitudes, double u, double lambda);
 
 // What is evaluated: a row, its logits, and how far the logits that are really used may be from these.

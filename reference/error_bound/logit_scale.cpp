@@ -75,11 +75,12 @@ LogitBlock logit_block(const MatrixView& input, const MatrixView& weight,
   const Index tiles_per_piece = std::max<Index>(1, (Index{1} << 20) / work);
   const Index tiles = ceil_div(valid_vocab, tile_rows);
   parallel_for(ceil_div(tiles, tiles_per_piece), [&](Index piece) {
-    RowMajorMatrix<double> tile, square;
+    RowMajorMatrix<double> tile, first_moment, square;
     for (Index i = piece * tiles_per_piece; i < std::min(tiles, (piece + 1) * tiles_per_piece); ++i) {
       const Index first = i * tile_rows, rows = std::min(tile_rows, valid_vocab - first);
       auto sum = block.logits.middleCols(first, rows);
       sum.setZero();
+      first_moment.setZero(count, rows);
       square.setZero(count, rows);
       for (Index s = 0; s < segments; ++s) {
         const Index begin = s * segment, cols = std::min(segment, hidden - begin);
@@ -87,16 +88,23 @@ LogitBlock logit_block(const MatrixView& input, const MatrixView& weight,
         for (Index r = 0; r < rows; ++r) weight.row(first + r, begin, cols, tile.row(r).data());
         sum.noalias() += a.middleCols(begin, cols) * tile.transpose();
         for (Index t = 0; t < count; ++t)
-          for (Index r = 0; r < rows; ++r) square(t, r) += sum(t, r) * sum(t, r);
+          for (Index r = 0; r < rows; ++r) {
+            first_moment(t, r) += sum(t, r);
+            square(t, r) += sum(t, r) * sum(t, r);
+          }
       }
       std::vector<double> b(static_cast<std::size_t>(rows));
       if (bias) load_run(bias->dtype, bias->data, first, rows, b.data());
       for (Index t = 0; t < count; ++t) {
         for (Index r = 0; r < rows; ++r) {
-          // Rounded up a little: float rounds to nearest. An overflow to infinity only means "no better
-          // bound".
-          block.prefix(t, first + r) =
-              static_cast<float>(std::sqrt(square(t, r) / static_cast<double>(segments)) * (1 + 0x1p-20));
+          // With total S and partial sums s, those of the reversed order are S − s; their mean square is
+          // S² − 2·S·mean(s) + mean(s²).
+          const double total = sum(t, r), forwards = square(t, r) / static_cast<double>(segments);
+          const double backwards =
+              total * (total - 2 * first_moment(t, r) / static_cast<double>(segments)) + forwards;
+          // float rounds to nearest: a little more. An overflow to infinity only means "no better bound".
+          block.partial(t, first + r) =
+              static_cast<float>(std::sqrt(std::max(forwards, backwards)) * (1 + 0x1p-20));
           sum(t, r) = (sum(t, r) + b[static_cast<std::size_t>(r)]) / temperature;
         }
       }

@@ -34,9 +34,9 @@ RowNorms row_norms(const MatrixView& matrix, std::span<const Index> rows);
 // Logits of one model for a block of tokens.
 struct LogitBlock {
   RowMajorMatrix<double> logits;  // [tokens of the block, valid vocab], bias and temperature applied
-  // Root mean square over the partial sums at the ends of 4 to 16 equal segments of the hidden size, rounded
-  // up: a sample of the partial sums of a summation in natural order.
-  RowMajorMatrix<float> prefix;
+  // Root mean square of the partial sums at the ends of up to 16 equal segments of the hidden size, summed
+  // forwards or backwards, whichever is larger; rounded up.
+  RowMajorMatrix<float> partial;
 };
 
 // One model's logits for the given tokens; uses all cores. Memory: the block and a tile for each thread.

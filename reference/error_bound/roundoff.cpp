@@ -40,7 +40,7 @@ double dot_error(const DotScale& dot, const DotArithmetic& arithmetic) {
   double worst = gamma(n, u) * dot.absolute;
   if (arithmetic.operands > 0) worst += (1 + gamma(n, u)) * gamma(2, arithmetic.operands) * dot.absolute;
   // Root mean square of the partial sums of a regular order of summation.
-  const double partial_square = dot.total * dot.total + dot.prefix_square + dot.square;
+  const double partial_square = dot.partial_square + dot.square;
   const double partial = std::sqrt(partial_square);
   double statistical = infinity;
   if (arithmetic.lambda > 0) {

@@ -41,7 +41,9 @@ struct DotScale {
   double total = 0;     // Σ t_i
   double absolute = 0;  // at least Σ|t_i|: ‖a‖₂·‖w‖₂ by Cauchy–Schwarz, or the sum itself
   double square = 0;  // at least Σ t_i²: ‖a²‖₂·‖w²‖₂ by Cauchy–Schwarz on the squares, or the sum itself
-  double prefix_square = 0;  // mean over k of (t_1 + ... + t_k)², sampled at block ends in natural order
+  // Mean over k of the square of the partial sum t_1 + ... + t_k, sampled at block ends in natural order, or
+  // of t_k + ... + t_n if that is larger.
+  double partial_square = 0;
 };
 
 // How dot products are accumulated.

@@ -115,9 +115,9 @@ ReplacementFile::~ReplacementFile() {
 
 void ReplacementFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    // Linux writes less than 2 GiB at once.
+    // In pieces, because a signal waits for the end of each.
     const ssize_t written =
-        ::write(file_->number(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
+        ::write(file_->number(), bytes.data(), std::min(bytes.size(), std::size_t{1} << 25));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail(errno);
     bytes = bytes.subspan(static_cast<std::size_t>(written));

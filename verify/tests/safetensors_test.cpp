@@ -376,6 +376,11 @@ TEST(Safetensors, FuzzerInputsHoldNoSurprise) {
     }
   }
   EXPECT_GT(replayed, 20u);
+  // The fuzzer must start from files that are read.
+  const fs::path corpus = fs::path(FLJSD_SOURCE_DIR) / "verify/cases/fuzz/corpus";
+  for (const char* name : {"case", "case_with_everything", "case_unpadded", "case_no_tokens"})
+    EXPECT_NO_THROW(read_case(corpus / (std::string(name) + ".safetensors"))) << name;
+  EXPECT_NO_THROW(read_result(corpus / "result.safetensors"));
 }
 
 // A valid case as a file in memory, to be spoilt.

@@ -44,8 +44,14 @@ TEST_P(Stages, AnySize) {
                                                            {5, 1023, 31, 16},
                                                            {130, 257, 8, 8},
                                                            {2, 4099, 9, 24},
-                                                           {3, 9001, 16, 8},     // rows shared by two blocks
-                                                           {2, 33001, 8, 8}}) {  // by four
+                                                           {3, 9001, 16, 8},
+                                                           // Rows shared by 2, 4, 8 and 16 blocks, and one
+                                                           // that does not fit in their shared memory.
+                                                           {2, 20001, 8, 8},
+                                                           {2, 33001, 8, 8},
+                                                           {2, 70002, 4, 8},
+                                                           {1, 140003, 4, 4},
+                                                           {1, 250007, 4, 4}}) {
     Recipe r;
     r.tokens = tokens, r.vocab = vocab, r.student_hidden = student, r.teacher_hidden = teacher;
     check(r, GetParam());
