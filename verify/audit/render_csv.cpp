@@ -43,9 +43,9 @@ void add_rows(std::string& csv, const char* part, const WorkloadReport& workload
     for (const AttributionStep& step : attribution.steps) {
       const auto add = [&](const char* quantity, const char* measure, std::optional<double> total,
                            std::optional<double> added, std::optional<double> zero) {
-        csv +=
-            fmt::format("{},attribution,{},,{},{},{},{},,,{},{},,,\n", inputs, field(attribution.candidate),
-                        field(step.name), quantity, measure, field(total), field(added), field(zero));
+        csv += fmt::format("{},attribution,{},,{},{},{},{},,,{},{},,,\n", inputs,
+                           field(attribution.candidate), field(step.name), quantity,
+                           field(std::string(measure)), field(total), field(added), field(zero));
       };
       add("loss", "relative", step.total.loss, step.added.loss, workload.zero.loss);
       add("token_loss", "worst absolute", step.total.token_loss, step.added.token_loss,

@@ -85,8 +85,9 @@ class Process {
     int status = 0;
     waitpid(child_, &status, 0);
     child_ = 0;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), file_text(out_path_),
-            file_text(folder_ / "err")};
+    // A device such as /dev/full has no end to read to.
+    const std::string out = std::filesystem::is_regular_file(out_path_) ? file_text(out_path_) : "";
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), out, file_text(folder_ / "err")};
   }
 
  private:
