@@ -13,6 +13,8 @@
 #include <sched.h>
 #endif
 
+#include <mpfr.h>
+
 #include "reference/dtype.h"
 
 namespace fljsd {
@@ -44,7 +46,12 @@ void parallel_for(Index count, const Body& body) {
   };
   std::vector<std::thread> threads;
   const Index helpers = std::min<Index>(thread_count(), count) - 1;
-  for (Index i = 0; i < helpers; ++i) threads.emplace_back(work);
+  for (Index i = 0; i < helpers; ++i) {
+    threads.emplace_back([&work] {
+      work();
+      mpfr_free_cache();  // MPFR's constants and pools belong to the thread, and would be lost with it
+    });
+  }
   work();
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);

@@ -3,6 +3,7 @@
 // bits must come out. Over- and underflow are the exceptions, and are left out.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -253,7 +254,7 @@ PropertyOutcome inputs_unchanged(const Case& c, const Implementation& implementa
 
   Comparison comparison;
   for (const Copy& copy : copies) {
-    if (std::memcmp(copy.tensor->data.get(), copy.bytes.data(), copy.bytes.size()) != 0)
+    if (!std::equal(copy.bytes.begin(), copy.bytes.end(), copy.tensor->data.get()))
       comparison.fail(fmt::format("{} was overwritten.", copy.what));
   }
   if (c.labels != labels) comparison.fail("labels were overwritten.");
