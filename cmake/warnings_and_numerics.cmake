@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # fljsd_options: what every target of the project is compiled with. -ffp-contract=off: a*b+c rounds twice unless the
 # source says std::fma, so that results do not depend on the compiler's mood.
-# -Wno-restrict, -Wno-maybe-uninitialized: GCC 12 reports std::string concatenation (its bug 105651) and the deliberately
+# -Wno-restrict, -Wno-[maybe-]uninitialized: GCC 12 reports std::string concatenation (its bug 105651) and the deliberately
 # undefined registers of its own AVX-512 intrinsics (its bug 105593).
 add_library(fljsd_options INTERFACE)
 target_compile_options(fljsd_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off>
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-maybe-uninitialized>)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-maybe-uninitialized -Wno-uninitialized>)
 if(FLJSD_NATIVE)
   target_compile_options(fljsd_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
 endif()
