@@ -38,7 +38,7 @@ void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype
 // the mean of up to 1024 rows of W, evenly spaced: any vector would be right, and this one takes away most.
 
 // mean [hidden] of those rows. partial: mean_row_partials * hidden floats.
-constexpr Index mean_row_partials = 64;
+constexpr Index mean_row_partials = 16;
 void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden,
                      Index ld, float* partial, float* mean);
 

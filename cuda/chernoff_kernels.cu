@@ -162,6 +162,46 @@ struct Moments {
   }
 };
 
+// Eight entries of a lane: two vectors of four, 32 vectors apart. Entries at or past the slice's end are
+// −inf.
+struct TileBatch {
+  float x[8], y[8];
+
+  __device__ __forceinline__ void set(int part, const float4& x4, const float4& y4) {
+    x[4 * part] = x4.x, x[4 * part + 1] = x4.y, x[4 * part + 2] = x4.z, x[4 * part + 3] = x4.w;
+    y[4 * part] = y4.x, y[4 * part + 1] = y4.y, y[4 * part + 2] = y4.z, y[4 * part + 3] = y4.w;
+  }
+  // data and bias point to the lane's first entry; `left`: entries of the slice from there on; `whole`: more
+  // than enough for every lane of the warp.
+  __device__ __forceinline__ void load(const float* student, const float* teacher, int left, bool whole) {
+    if (whole) {
+      set(0, load4(student), load4(teacher));
+      set(1, load4(student + 128), load4(teacher + 128));
+      return;
+    }
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      float4 x4 = make_float4(-infinity(), -infinity(), -infinity(), -infinity()), y4 = x4;
+      const int remaining = left - 128 * part;
+      if (remaining > 0) {
+        x4 = load4(student + 128 * part);
+        y4 = load4(teacher + 128 * part);
+        if (remaining < 2) x4.y = y4.y = -infinity();
+        if (remaining < 3) x4.z = y4.z = -infinity();
+        if (remaining < 4) x4.w = y4.w = -infinity();
+      }
+      set(part, x4, y4);
+    }
+  }
+  static __device__ __forceinline__ void add_bias(float (&values)[8], const float* bias, int left) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int at = 128 * (i / 4) + i % 4;
+      if (at < left) values[i] += bias[at];
+    }
+  }
+};
+
 // The slice of a row that a warp sweeps, and its record.
 struct Slice {
   Index row;
@@ -183,102 +223,6 @@ struct Slice {
 __device__ __forceinline__ bool is_ignored(const Ignored& ignored, Index row) {
   return ignored.labels != nullptr && ignored.labels[row] == ignored.ignore_index;
 }
-
-// Eight entries of a lane: two vectors of four, 32 vectors apart. Entries at or past the slice's end are
-// −inf.
-struct TileBatch {
-  float x[8], y[8];
-};
-
-// The logits of a slice, 256 entries a warp at a time. Each lane copies its own entries to shared memory
-// three batches ahead: a tile is larger than the L2 cache, and a batch is used up in less time than DRAM
-// takes to answer.
-class TileStream {
- public:
-  static constexpr int stages = 4;
-  struct Ring {
-    float4 vector[stages][4][32];  // x, y, x of the second vector, y of the second vector
-  };
-
-  __device__ __forceinline__ TileStream(const LogitTile& tile, const Slice& slice, Ring& ring, int lane)
-      : ring_(ring),
-        lane_(lane),
-        column_(slice.begin + 4 * lane),
-        left_(slice.end - slice.begin - 4 * lane),
-        ahead_(left_),
-        batch_(0),
-        fetched_(0) {
-    const Index offset = slice.row * tile.ld + slice.begin + 4 * lane;
-    student_ = tile.student + offset;
-    teacher_ = tile.teacher + offset;
-#pragma unroll
-    for (int i = 0; i < stages - 1; ++i) fetch();
-  }
-
-  // Whether the slice is used up; the same for all lanes.
-  __device__ __forceinline__ bool done() const {
-    return left_ + 4 * lane_ <= 0;
-  }
-
-  __device__ __forceinline__ TileBatch next(const LogitTile& tile) {
-    wait_for_groups<stages - 2>();
-    TileBatch b;
-    const auto& vector = ring_.vector[batch_ % stages];
-    put(vector[0][lane_], b.x);
-    put(vector[1][lane_], b.y);
-    put(vector[2][lane_], b.x + 4);
-    put(vector[3][lane_], b.y + 4);
-    if (left_ < 128 + 4) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if (128 * (i / 4) + i % 4 >= left_) b.x[i] = b.y[i] = -infinity();
-      }
-    }
-    add_bias(b.x, tile.student_bias);
-    add_bias(b.y, tile.teacher_bias);
-    left_ -= 256;
-    column_ += 256;
-    ++batch_;
-    fetch();  // into the place of the batch before this one
-    return b;
-  }
-
- private:
-  static __device__ __forceinline__ void put(const float4& v, float* out) {
-    out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
-  }
-  __device__ __forceinline__ void add_bias(float (&values)[8], const float* bias) const {
-    if (bias == nullptr) return;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int at = 128 * (i / 4) + i % 4;
-      if (at < left_) values[i] += bias[column_ + at];
-    }
-  }
-  __device__ __forceinline__ void fetch() {
-    auto& vector = ring_.vector[fetched_ % stages];
-    if (ahead_ > 0) {
-      copy_async<16>(&vector[0][lane_], student_);
-      copy_async<16>(&vector[1][lane_], teacher_);
-    }
-    if (ahead_ > 128) {
-      copy_async<16>(&vector[2][lane_], student_ + 128);
-      copy_async<16>(&vector[3][lane_], teacher_ + 128);
-    }
-    close_group();
-    student_ += 256;
-    teacher_ += 256;
-    ahead_ -= 256;
-    ++fetched_;
-  }
-
-  Ring& ring_;
-  int lane_, column_;  // the lane's next entry of the tile
-  int left_, ahead_;   // entries of the slice from the lane's next one on: to use, to fetch
-  int batch_, fetched_;
-  const float* student_;
-  const float* teacher_;
-};
 
 // The largest x and y of a batch, over the lane.
 __device__ __forceinline__ void batch_max(const TileBatch& b, float& x, float& y) {
@@ -312,8 +256,8 @@ __global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ?
   const Slice slice(tile, state, 2 * M::stride);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (slice.row >= tile.rows || is_ignored(tile.ignored, slice.row)) return;
-  __shared__ TileStream::Ring rings[warps_per_block];
-  TileStream stream(tile, slice, rings[threadIdx.x / 32], lane);
+  const float* student = tile.student + slice.row * tile.ld + 4 * lane;
+  const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
   const float scale = 0.5f * log2_scale;
   __shared__ float scratch[warps_per_block][2 * M::stride];
   float* mine = scratch[threadIdx.x / 32];
@@ -338,12 +282,15 @@ __global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ?
   moments.clear();
   constexpr int most_batches = 8;  // of 8 terms a lane
   int batches = 0;
-  for (;;) {
-    const bool done = stream.done();
+  for (int column = slice.begin;; column += 256) {
+    const bool done = column >= slice.end;
     TileBatch b;
     float max_x = 0, max_y = 0;
     if (!done) {
-      b = stream.next(tile);
+      const int left = slice.end - column - 4 * lane;
+      b.load(student + column, teacher + column, left, column + 256 <= slice.end);
+      if (tile.student_bias != nullptr) TileBatch::add_bias(b.x, tile.student_bias + column + 4 * lane, left);
+      if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
     const bool covered = done || ref.cover(max_x, max_y, scale);
@@ -428,8 +375,8 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   const Slice slice(tile, state, kl_record);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (slice.row >= tile.rows || is_ignored(tile.ignored, slice.row)) return;
-  __shared__ TileStream::Ring rings[warps_per_block];
-  TileStream stream(tile, slice, rings[threadIdx.x / 32], lane);
+  const float* student = tile.student + slice.row * tile.ld + 4 * lane;
+  const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
   References ref{-largest_float, -largest_float};
   float hi[3] = {}, lo[3] = {};
   if (!first) {
@@ -439,12 +386,15 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   }
   float sum[3] = {};
   int batches = 0;
-  for (;;) {
-    const bool done = stream.done();
+  for (int column = slice.begin;; column += 256) {
+    const bool done = column >= slice.end;
     TileBatch b;
     float max_x = 0, max_y = 0;
     if (!done) {
-      b = stream.next(tile);
+      const int left = slice.end - column - 4 * lane;
+      b.load(student + column, teacher + column, left, column + 256 <= slice.end);
+      if (tile.student_bias != nullptr) TileBatch::add_bias(b.x, tile.student_bias + column + 4 * lane, left);
+      if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
     const bool covered = done || ref.cover(max_x, max_y, log2_scale);

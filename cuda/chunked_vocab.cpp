@@ -164,7 +164,7 @@ class ChunkedVocab final : public Stage {
 
   void choose_tiles() {
     const Settings& s = settings_;
-    const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 1024;
+    const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
     token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
     tiles_ = {s.valid_vocab,
               s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};

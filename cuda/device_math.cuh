@@ -66,26 +66,6 @@ __device__ __forceinline__ float4 load4(const __nv_bfloat16* p) {
                      __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
 }
 
-// Copies to shared memory that run while the thread goes on: 16 bytes (fp32) or 8 (bf16), both sides aligned
-// to that. A thread sees what it copied itself after it has waited for the group.
-template <int bytes>
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-  const auto to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-  if constexpr (bytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(global) : "memory");
-  }
-}
-__device__ __forceinline__ void close_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Until at most `left` groups, the last ones closed, are under way.
-template <int left>
-__device__ __forceinline__ void wait_for_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-}
-
 // Stores four neighbours, each rounded once to nearest even, and returns the sum of what rounding took away.
 // `dtype` is the same for the whole grid.
 __device__ __forceinline__ float store4(void* row, fljsd_dtype dtype, std::int64_t column,

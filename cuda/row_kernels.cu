@@ -2,13 +2,13 @@
 // Promise: per-token losses and dlogits from stored logits, the definition evaluated directly; nothing
 // approximated but fp32.
 //
-// A row is swept twice for the loss (normalisers, then terms) and a third time for the gradient:
+// A row is read twice for the loss (normalisers, then terms) and a third time for the gradient:
 //   1.  max and Σ e^{(x−max)/T} of both models, online per thread, merged in a fixed order
 //   2.  D = Σ terms; with a gradient also KL(q‖M) and kappa          (row_divergence.cuh)
 //   3.  dlogits
-// Bytes: 8·vocab a row with fp32 logits, read from DRAM once: on Hopper a row is shared by a cluster of up to
-// 16 blocks, which together have shared memory for all of it (64 KB each at vocab 128256). Elsewhere, and
-// beyond a vocabulary of 196608, the rest is read again. About 40 instructions a vocabulary entry for the
+// Bytes: 8·vocab a row and pass with fp32 logits, of which the first comes from DRAM. On Hopper a row is
+// shared by a cluster of four blocks, so that the rows being worked on (about 33 MB) stay in the L2 cache for
+// the other passes; elsewhere a row belongs to one block. About 45 instructions a vocabulary entry for the
 // loss and 45 more for the gradient.
 //
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
@@ -16,8 +16,6 @@
 // The shift of d is off by at most 2^-21, which moves D by that times beta·KL(p‖M). Together below 3e-6·D +
 // 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format.
 #include "cuda/row_kernels.h"
-
-#include <algorithm>
 
 #include <cooperative_groups.h>
 
@@ -32,14 +30,12 @@ namespace cg = cooperative_groups;
 
 constexpr int threads = 512;
 constexpr int warps = threads / 32;
-constexpr int most_cached = 4;  // batches of a thread that are kept in shared memory
 
 struct Arguments {
   LogitRows logits;
   Mixture mixture;
   float* token_loss;
   Dlogits dlogits;
-  int cached;  // batches of a thread that the dynamic shared memory has room for
 };
 
 // The blocks that share a row.
@@ -79,30 +75,13 @@ struct Batch {
   float x[8], y[8];
 };
 
-// Four neighbours in their storage format.
-template <class Logit>
-struct Vector;
-template <>
-struct Vector<float> {
-  using Bits = float4;
-};
-template <>
-struct Vector<__nv_bfloat16> {
-  using Bits = uint2;
-};
-
-// Walks over a row, eight entries a thread at a time. The first `cached` batches are in shared memory, where
-// start() has them copied all at once; a thread reads what it copied itself.
+// Walks over a row, eight entries a thread at a time.
 template <class Logit>
 struct Cursor {
-  using Bits = typename Vector<Logit>::Bits;
-
   const Logit* student;  // at this thread's next entry
   const Logit* teacher;
-  Bits* cache;  // this thread's next batch: x, y, second x, second y, `threads` apart
-  int cached;   // batches from here on that are in the cache
-  int left;     // entries of the row from there on; the walk ends when there are none
-  int step;     // entries from the first vector of a batch to the second
+  int left;  // entries of the row from there on; the walk ends when there are none
+  int step;  // entries from the first vector of a batch to the second
 
   __device__ __forceinline__ bool more() const { return left > 0; }
   __device__ __forceinline__ bool second() const {
@@ -111,47 +90,21 @@ struct Cursor {
   __device__ __forceinline__ void advance() {
     student += 2 * step;
     teacher += 2 * step;
-    cache += 4 * threads;
     left -= 2 * step;
-    --cached;
-  }
-
-  // Begins to copy the batches to be cached, a group each.
-  __device__ __forceinline__ void start() const {
-    for (Cursor at = *this; at.cached > 0; at.advance()) {
-      if (at.more()) {
-        copy_async<sizeof(Bits)>(at.cache, at.student);
-        copy_async<sizeof(Bits)>(at.cache + threads, at.teacher);
-      }
-      if (at.second()) {
-        copy_async<sizeof(Bits)>(at.cache + 2 * threads, at.student + at.step);
-        copy_async<sizeof(Bits)>(at.cache + 3 * threads, at.teacher + at.step);
-      }
-      close_group();
-    }
-  }
-  // Until the next batch has arrived.
-  __device__ __forceinline__ void wait() const {
-    static_assert(most_cached == 4);
-    if (cached >= 4) {
-      wait_for_groups<3>();
-    } else if (cached == 3) {
-      wait_for_groups<2>();
-    } else if (cached == 2) {
-      wait_for_groups<1>();
-    } else if (cached == 1) {
-      wait_for_groups<0>();
-    }
   }
 
   static __device__ __forceinline__ void put(const float4& v, float* out) {
     out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
   }
-  static __device__ __forceinline__ void mask(int left, float* out) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i >= left) out[i] = -infinity();
+  static __device__ __forceinline__ void load_tail(const Logit* data, int left, float* out) {
+    float4 v = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
+    if (left > 0) {
+      v = load4(data);
+      if (left < 2) v.y = -infinity();
+      if (left < 3) v.z = -infinity();
+      if (left < 4) v.w = -infinity();
     }
+    put(v, out);
   }
   static __device__ __forceinline__ void add_bias(const float* bias, int left, float* out) {
 #pragma unroll
@@ -161,20 +114,16 @@ struct Cursor {
   }
   __device__ __forceinline__ Batch load(const LogitRows& rows) const {
     Batch b;
-    const bool from_cache = cached > 0;
-    const auto* x = from_cache ? reinterpret_cast<const Logit*>(cache) : student;
-    const auto* y = from_cache ? reinterpret_cast<const Logit*>(cache + threads) : teacher;
-    const auto* second_x = from_cache ? reinterpret_cast<const Logit*>(cache + 2 * threads) : student + step;
-    const auto* second_y = from_cache ? reinterpret_cast<const Logit*>(cache + 3 * threads) : teacher + step;
     if (left >= step + 4) {
-      put(load4(x), b.x);
-      put(load4(y), b.y);
-      put(load4(second_x), b.x + 4);
-      put(load4(second_y), b.y + 4);
-    } else {  // padding of a row may be read, but not past its last vector
-      if (left > 0) put(load4(x), b.x), put(load4(y), b.y);
-      if (second()) put(load4(second_x), b.x + 4), put(load4(second_y), b.y + 4);
-      mask(left, b.x), mask(left, b.y), mask(left - step, b.x + 4), mask(left - step, b.y + 4);
+      put(load4(student), b.x);
+      put(load4(teacher), b.y);
+      put(load4(student + step), b.x + 4);
+      put(load4(teacher + step), b.y + 4);
+    } else {
+      load_tail(student, left, b.x);
+      load_tail(teacher, left, b.y);
+      load_tail(student + step, left - step, b.x + 4);
+      load_tail(teacher + step, left - step, b.y + 4);
     }
     const int at = static_cast<int>(rows.vocab) - left;
     if (rows.student_bias != nullptr) {
@@ -258,19 +207,13 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
   }
 
   const Index offset = row * a.logits.ld + 4 * first;
-  extern __shared__ float4 cache[];
   const Cursor<Logit> start{static_cast<const Logit*>(a.logits.student) + offset,
                             static_cast<const Logit*>(a.logits.teacher) + offset,
-                            reinterpret_cast<typename Vector<Logit>::Bits*>(cache) + thread,
-                            a.cached,
-                            static_cast<int>(a.logits.vocab) - 4 * first,
-                            4 * stride};
-  start.start();
+                            static_cast<int>(a.logits.vocab) - 4 * first, 4 * stride};
 
   // 1. Normalisers: threads of a warp, warps of a block, blocks of the team, always in the same order.
   OnlineSum x = OnlineSum::empty(), y = x;
   for (Cursor<Logit> at = start; at.more(); at.advance()) {
-    at.wait();
     const Batch b = at.load(a.logits);
     x.add(b.x, m.log2_scale);
     y.add(b.y, m.log2_scale);
@@ -385,6 +328,12 @@ __global__ void __launch_bounds__(threads, 2) row_losses(const __grid_constant__
   }
 }
 
+// Long rows are shared where clusters exist.
+unsigned team_size(const Device& device, Index vocab) {
+  if (device.capability < 90) return 1;
+  return vocab >= 32768 ? 4 : vocab >= 8192 ? 2 : 1;
+}
+
 template <class Logit, bool with_gradient>
 auto select(Divergence kind, bool small_share) {
   switch (kind) {
@@ -396,84 +345,27 @@ auto select(Divergence kind, bool small_share) {
                      : row_losses<Logit, Divergence::mixture, with_gradient, false>;
 }
 
-using Kernel = void (*)(Arguments);
-Kernel select(Divergence kind, bool small_share, fljsd_dtype logits, bool with_gradient) {
-  if (logits == FLJSD_F32)
-    return with_gradient ? select<float, true>(kind, small_share) : select<float, false>(kind, small_share);
-  return with_gradient ? select<__nv_bfloat16, true>(kind, small_share)
-                       : select<__nv_bfloat16, false>(kind, small_share);
-}
-
-cudaLaunchConfig_t launch_config(const RowLaunch& launch, Index rows, cudaStream_t stream,
-                                 cudaLaunchAttribute& cluster) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(rows) * launch.team);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = launch.shared_bytes;
-  config.stream = stream;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {launch.team, 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = launch.team > 1 ? 1 : 0;
-  return config;
-}
-
-void allow(Kernel kernel, const RowLaunch& launch) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(launch.shared_bytes)),
-        "preparing the row losses");
-  if (launch.team > 8) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
-          "preparing the row losses");
-  }
-}
-
 }  // namespace
 
-RowLaunch plan_row_losses(const Device& device, Divergence kind, const Mixture& mixture, fljsd_dtype logits,
-                          Index vocab) {
-  // Two blocks a multiprocessor, so that one can load while the other computes; a kilobyte of each belongs to
-  // the system.
-  const Index room = device.shared_memory / 2 - 3072;
-  const Index batch_bytes = threads * 8 * 2 * size_of(logits);
-  const Index batches_that_fit = std::clamp<Index>(room / batch_bytes, 0, most_cached);
-  RowLaunch launch;
-  const auto spread_over = [&](unsigned team) {
-    launch.team = team;
-    launch.cached = static_cast<int>(std::min(batches_that_fit, ceil_div(vocab, Index{threads} * 8 * team)));
-    launch.shared_bytes = static_cast<std::size_t>(launch.cached * batch_bytes);
-  };
-  spread_over(1);
-  const unsigned largest = device.capability < 90 ? 1 : 16;
-  for (unsigned team = 2; team <= largest && Index{threads} * 8 * launch.team * batches_that_fit < vocab;
-       team *= 2) {
-    const RowLaunch smaller = launch;
-    spread_over(team);
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = launch_config(launch, 1, nullptr, cluster);
-    bool possible = true;
-    for (const bool with_gradient : {false, true}) {
-      const Kernel kernel = select(kind, mixture.small_share, logits, with_gradient);
-      allow(kernel, launch);
-      int clusters = 0;
-      check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "planning the row losses");
-      possible = possible && clusters > 0;
-    }
-    if (!possible) {
-      launch = smaller;
-      break;
-    }
-  }
-  return launch;
-}
-
-void launch_row_losses(cudaStream_t stream, const RowLaunch& launch, Divergence kind, const Mixture& mixture,
+void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
                        const LogitRows& logits, float* token_loss, const Dlogits& dlogits) {
-  const Kernel kernel = select(kind, mixture.small_share, logits.dtype, dlogits.data != nullptr);
-  allow(kernel, launch);
-  cudaLaunchAttribute cluster;
-  const cudaLaunchConfig_t config = launch_config(launch, logits.rows, stream, cluster);
-  check(cudaLaunchKernelEx(&config, kernel, Arguments{logits, mixture, token_loss, dlogits, launch.cached}),
+  const bool with_gradient = dlogits.data != nullptr;
+  const bool small = mixture.small_share;
+  auto* kernel = logits.dtype == FLJSD_F32
+                     ? (with_gradient ? select<float, true>(kind, small) : select<float, false>(kind, small))
+                     : (with_gradient ? select<__nv_bfloat16, true>(kind, small)
+                                      : select<__nv_bfloat16, false>(kind, small));
+  const unsigned team = team_size(device, logits.vocab);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(logits.rows) * team);
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {team, 1, 1};
+  config.attrs = &attribute;
+  config.numAttrs = team > 1 ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, Arguments{logits, mixture, token_loss, dlogits}),
         "launching the row losses");
 }
 

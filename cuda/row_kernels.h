@@ -39,18 +39,8 @@ struct Dlogits {
   float* residual = nullptr;
 };
 
-// How rows of a vocabulary are spread over blocks; made once, when a plan is.
-struct RowLaunch {
-  unsigned team = 1;             // blocks that share a row
-  int cached = 0;                // batches of a thread that stay in shared memory
-  std::size_t shared_bytes = 0;  // for them
-};
-RowLaunch plan_row_losses(const Device& device, Divergence kind, const Mixture& mixture, fljsd_dtype logits,
-                          Index vocab);
-
-// token_loss [rows]: D, 0 for ignored tokens, NaN for tokens without a distribution. `launch` as planned for
-// these logits.
-void launch_row_losses(cudaStream_t stream, const RowLaunch& launch, Divergence kind, const Mixture& mixture,
+// token_loss [rows]: D, 0 for ignored tokens, NaN for tokens without a distribution.
+void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
                        const LogitRows& logits, float* token_loss, const Dlogits& dlogits);
 
 }  // namespace fljsd::cuda

@@ -75,7 +75,7 @@ Device find_device(int ordinal) {
   check(cudaGetDeviceProperties(&properties, device.ordinal), "reading the device's properties");
   device.capability = 10 * properties.major + properties.minor;
   device.multiprocessors = properties.multiProcessorCount;
-  device.shared_memory = static_cast<Index>(properties.sharedMemPerMultiprocessor);
+  device.l2_bytes = properties.l2CacheSize;
   device.name = properties.name;
   return device;
 }

@@ -24,7 +24,7 @@ struct Device {
   int ordinal = 0;
   int capability = 0;  // 10 * major + minor
   int multiprocessors = 0;
-  Index shared_memory = 0;  // bytes of a multiprocessor
+  Index l2_bytes = 0;
   std::string name;
 };
 

@@ -35,7 +35,6 @@ TokenChunks::TokenChunks(const Settings& settings, fljsd_dtype logits_dtype, Ind
       logits_dtype_(logits_dtype),
       kind_(divergence_kind(settings.beta)),
       mixture_(make_mixture(settings.beta, settings.temperature)),
-      row_launch_(plan_row_losses(settings.device, kind_, mixture_, logits_dtype, settings.valid_vocab)),
       lt_(std::make_shared<LtHandle>()),
       chunk_{forward_chunk, backward_chunk},
       alpha_(static_cast<float>(gradient_alpha(settings))) {
@@ -177,7 +176,7 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
     const Index rows = std::min(chunk, s.tokens - first);
     const Products& p = products(pass, rows);
     run_logits(p, call, a, first);
-    launch_row_losses(call.stream, row_launch_, kind_, mixture_,
+    launch_row_losses(call.stream, s.device, kind_, mixture_,
                       {a.student_logits, a.teacher_logits, logits_dtype_, logits_ld(s), a.batch.student_bias,
                        a.batch.teacher_bias, rows, s.valid_vocab, ignored_tokens(s, call, first)},
                       a.batch.token_loss + first, a.dlogits);

@@ -46,7 +46,6 @@ class TokenChunks final : public Stage {
   fljsd_dtype logits_dtype_;
   Divergence kind_;
   Mixture mixture_;
-  RowLaunch row_launch_;
   std::shared_ptr<const LtHandle> lt_;
   Index chunk_[2];                               // by pass
   std::unique_ptr<Products> full_[2], tail_[2];  // tail: the last chunk, when it is shorter
