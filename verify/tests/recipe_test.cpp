@@ -181,12 +181,12 @@ RC_GTEST_PROP(Layout, KeepsValues, ()) {
   const Case c = make_case(*any_recipe(range));
   const Layout layout{*rc::gen::element<Index>(0, 1, 5), *rc::gen::element<std::size_t>(0, 1, 2, 63)};
   const LaidOutCase laid_out(c, layout);
+  const auto same_value = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   const auto same = [&](const MatrixView& a, const MatrixView& b) {
     RC_ASSERT(b.row_stride == a.cols + layout.row_padding);
     RC_ASSERT(reinterpret_cast<std::uintptr_t>(b.data) % 64 == layout.misalignment);
     for (Index r = 0; r < a.rows; ++r) {
-      for (Index col = 0; col < a.cols; ++col)
-        RC_ASSERT(a(r, col) == b(r, col) || (std::isnan(a(r, col)) && std::isnan(b(r, col))));
+      for (Index col = 0; col < a.cols; ++col) RC_ASSERT(same_value(a(r, col), b(r, col)));
       for (Index col = a.cols; r + 1 < a.rows && col < b.row_stride; ++col) RC_ASSERT(std::isnan(b(r, col)));
     }
   };
@@ -196,7 +196,8 @@ RC_GTEST_PROP(Layout, KeepsValues, ()) {
   same(a.teacher_input, b.teacher_input);
   same(a.teacher_weight, b.teacher_weight);
   if (a.student_bias)
-    for (Index v = 0; v < a.student_bias->size; ++v) RC_ASSERT((*a.student_bias)(v) == (*b.student_bias)(v));
+    for (Index v = 0; v < a.student_bias->size; ++v)
+      RC_ASSERT(same_value((*a.student_bias)(v), (*b.student_bias)(v)));
 }
 
 }  // namespace
