@@ -2,6 +2,7 @@
 // Anything that can be judged: a rounding model, a CUDA stage, a process in any language.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <variant>
@@ -24,6 +25,9 @@ struct Declaration {
 struct Request {
   bool token_loss = true;
   bool grad = true;
+  // What result buffers hold before anything is computed, for a candidate that has such buffers: what it
+  // forgets to write then shows. An engine asks twice with different values.
+  double fill = std::numeric_limits<double>::quiet_NaN();
 };
 
 // What it computed, decoded to double. Parts it was not asked for may be empty.

@@ -100,6 +100,7 @@ Answer to_answer(const Case& c, const Request& request, const CaseResult& file, 
   if (c.options.reduction != Reduction::none) {
     require(file.loss.has_value(), "loss");
     answer.result.loss = file.loss;
+    answer.loss_format = file.loss_dtype;
   }
   if (request.token_loss) {
     require(file.token_loss.has_value(), "token_loss");

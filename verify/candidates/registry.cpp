@@ -20,22 +20,27 @@ Maker reference_maker() {
   const CandidateEntry entry{"reference", "the float64 tier of the reference itself"};
   return {
       entry, [entry] {
-        return std::make_unique<FunctionCandidate>(
+        return std::make_unique<ViewCandidate>(
             entry.name, entry.description, Declaration{AccuracyClass::float64, true, {}},
-            [](const Case& c, const Request& request) -> Outcome {
-              return Answer{linear_jsd<double>(c.problem(), c.options, wanted_for(c, request)), DType::f64};
+            [](const Problem& problem, const Options& options, const Request& request) -> Outcome {
+              return Answer{linear_jsd<double>(problem, options, wanted_for(problem, request)), DType::f64};
             });
       }};
+}
+
+// What the model stores its loss in.
+DType loss_dtype(const Problem& problem, const Pipeline& pipeline) {
+  return dtype_of(pipeline.loss, common_dtype(problem.student_input.dtype, problem.student_weight.dtype));
 }
 
 Maker rounding_maker(const RoundingModel& model) {
   const CandidateEntry entry{model.name, model.description};
   return {entry, [entry, &model] {
-            return std::make_unique<FunctionCandidate>(
+            return std::make_unique<ViewCandidate>(
                 entry.name, entry.description, Declaration{model.accuracy_class, true, {}},
-                [&model](const Case& c, const Request& request) -> Outcome {
-                  return Answer{run_pipeline(c.problem(), c.options, wanted_for(c, request), model.pipeline),
-                                DType::f64};
+                [&model](const Problem& problem, const Options& options, const Request& request) -> Outcome {
+                  return Answer{run_pipeline(problem, options, wanted_for(problem, request), model.pipeline),
+                                loss_dtype(problem, model.pipeline)};
                 });
           }};
 }

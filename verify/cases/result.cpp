@@ -17,6 +17,7 @@ CaseResult result_from(const SafetensorsFile& file, const std::string& origin) {
     if (loss->shape[0] != 1)
       refuse_file(origin, fmt::format("loss has shape {}, but it must be [1].", shape_text(loss->shape)));
     result.loss = load(loss->dtype, loss->data.get(), 0);
+    result.loss_dtype = loss->dtype;
   }
   result.token_loss = float_tensor(file, "token_loss", 1, origin);
   result.student_input_grad = float_tensor(file, "student_input_grad", 2, origin);
@@ -37,7 +38,7 @@ CaseResult parse_result(std::span<const std::byte> bytes, const std::string& ori
 
 void write_result(const std::filesystem::path& path, const CaseResult& result) {
   SafetensorsFile file;
-  if (result.loss) file.tensors["loss"] = file_tensor(make_tensor(DType::f64, {1}, {*result.loss}));
+  if (result.loss) file.tensors["loss"] = file_tensor(make_tensor(result.loss_dtype, {1}, {*result.loss}));
   const auto add = [&](const char* name, const std::optional<Tensor>& tensor) {
     if (tensor) file.tensors[name] = file_tensor(*tensor);
   };

@@ -15,6 +15,7 @@ namespace fljsd {
 // Any part may be absent. Tensors may have any floating-point dtype.
 struct CaseResult {
   std::optional<double> loss;                 // tensor "loss", shape [1]
+  DType loss_dtype = DType::f64;              // what it is stored in: ulps are counted in it
   std::optional<Tensor> token_loss;           // [tokens]
   std::optional<Tensor> student_input_grad;   // [tokens, student_hidden]
   std::optional<Tensor> student_weight_grad;  // [vocab, student_hidden]
@@ -26,7 +27,7 @@ struct CaseResult {
 CaseResult read_result(const std::filesystem::path& path);
 CaseResult parse_result(std::span<const std::byte> bytes, const std::string& origin);
 
-// The loss is written as F64, tensors as they are.
+// The loss is written in loss_dtype, tensors as they are.
 void write_result(const std::filesystem::path& path, const CaseResult& result);
 
 // Throws FileError, one sentence that begins with `origin`, when a tensor of the result does not have the

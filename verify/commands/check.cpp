@@ -54,13 +54,6 @@ Result decoded(const CaseResult& file) {
   return result;
 }
 
-// What the loss was stored in decides how large an ulp is.
-DType loss_format(const std::string& path) {
-  const SafetensorsFile file = read_safetensors(path);
-  const auto loss = file.tensors.find("loss");
-  return loss == file.tensors.end() ? DType::f64 : loss->second.dtype.value_or(DType::f64);
-}
-
 // What rounding the logits to bf16, and nothing else, would score.
 struct Bf16Score {
   Verdict verdict;
@@ -148,7 +141,7 @@ int run(const CheckOptions& options) {
   const Truth truth{linear_jsd<double>(problem, c.options, wanted)};
   progress.step("computing the budgets");
   const Budgets budgets = make_budgets(c, truth, wanted);
-  const Verdict verdict = judge(budgets, truth, result, accuracy_class, loss_format(options.result_path));
+  const Verdict verdict = judge(budgets, truth, result, accuracy_class, file.loss_dtype);
   progress.step("computing what bf16 logits would score");
   Pipeline bf16_logits;
   bf16_logits.logits = bf16_logits.scaled_logits = Storage::bf16;
