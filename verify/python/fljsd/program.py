@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and runs the program `fljsd`."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+
+class ProgramError(RuntimeError):
+    """The program was not found, or refused what it was given. One sentence."""
+
+
+def find_program() -> str:
+    """The environment variable FLJSD, else `fljsd` on the PATH, else the script of the checkout that this package was
+    installed from. ProgramError when there is none."""
+    named = os.environ.get("FLJSD")
+    if named:
+        found = shutil.which(named)
+        if not found:
+            raise ProgramError(f"the environment variable FLJSD is {named!r}, but that is not a program.")
+        return found
+    found = shutil.which("fljsd")
+    if found:
+        return found
+    for folder in _checkouts():
+        if os.access(folder / "fljsd", os.X_OK) and (folder / "CMakeLists.txt").is_file():
+            return str(folder / "fljsd")
+    raise ProgramError("the program fljsd was not found: set the environment variable FLJSD to it (in a checkout of "
+                       "the project it is ./fljsd), or put it on the PATH.")
+
+
+def _checkouts():
+    """Where the checkout may be: around this file, or what pip was told to install."""
+    yield Path(__file__).resolve().parents[3]
+    try:
+        origin = metadata.distribution("fljsd").read_text("direct_url.json")
+        url = urlparse(json.loads(origin)["url"])
+    except (metadata.PackageNotFoundError, TypeError, ValueError, KeyError):
+        return
+    if url.scheme == "file":
+        yield Path(unquote(url.path)).parent.parent
+
+
+def run_json(*arguments) -> tuple[dict, int]:
+    """Runs the program with `--json` and returns what it printed and its exit status, 0 (fine) or 1 (a finding).
+    ProgramError with its own sentence for anything else."""
+    command = [find_program(), *map(str, arguments), "--json"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        said = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
+        raise ProgramError(f"{' '.join(command[:2])} failed: {said}")
+    return json.loads(done.stdout), done.returncode
+
+
+def number(value) -> float | None:
+    """A number of the program's JSON, where those that are not finite are strings."""
+    return None if value is None else float(value)
