@@ -2,6 +2,8 @@
 // What the parts of linear_jsd share with each other and with the tests; not part of the public interface.
 #pragma once
 
+#include <span>
+
 #include "reference/linear_jsd.h"
 
 namespace fljsd::detail {
@@ -41,6 +43,11 @@ struct BlockSizes {
 
 // Sizes that keep the working memory of the float64 tier below 1 GiB and its products efficient.
 BlockSizes default_blocks(Index counted, Index vocab);
+
+// The float64 logits of these tokens, temperature applied: student into x, teacher into y, both
+// [tokens.size(), valid_vocab], which the caller has sized.
+void float64_logits(const Problem& problem, const Options& options, std::span<const Index> tokens,
+                    const BlockSizes& blocks, RowMajorMatrix<double>& x, RowMajorMatrix<double>& y);
 
 // linear_jsd<double> cut as told.
 Result linear_jsd_blocked(const Problem& problem, const Options& options, const Wanted& wanted,

@@ -170,6 +170,11 @@ BlockSizes default_blocks(Index counted, Index vocab) {
   return {std::max<Index>(1, ceil_div(counted, number)), 512, 512};
 }
 
+void float64_logits(const Problem& problem, const Options& options, std::span<const Index> tokens,
+                    const BlockSizes& blocks, Matrix& x, Matrix& y) {
+  all_logits(problem, options, tokens, decode_rows(problem.student_input, tokens), blocks, x, y);
+}
+
 Result linear_jsd_blocked(const Problem& problem, const Options& options, const Wanted& wanted,
                           const BlockSizes& blocks) {
   fljsd::validate(problem, options);
@@ -253,8 +258,7 @@ LogitRows<double> logits<double>(const Problem& problem, const Options& options,
   const Index valid = valid_vocab(problem, options);
   const Index tokens[] = {token};
   detail::Matrix x(1, valid), y(1, valid);
-  detail::all_logits(problem, options, tokens, detail::decode_rows(problem.student_input, tokens),
-                     detail::default_blocks(1, valid), x, y);
+  detail::float64_logits(problem, options, tokens, detail::default_blocks(1, valid), x, y);
   return {{x.data(), x.data() + valid}, {y.data(), y.data() + valid}};
 }
 
