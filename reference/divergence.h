@@ -8,8 +8,8 @@
 //
 //   D = Σ_v beta·p_v·log(p_v/M_v) + (1−beta)·q_v·log(q_v/M_v)     0 < beta < 1
 //   D = KL(p‖q) for beta = 0,  KL(q‖p) for beta = 1
-//   dD/dx_v = (1−beta)·q_v·(log(q_v/M_v) − KL(q‖M)),  q_v − p_v for beta = 0,  q_v·(log(q_v/p_v) − KL(q‖p))
-//   for beta = 1
+//   dD/dx_v = (1−beta)·q_v·(log(q_v/M_v) − KL(q‖M));  q_v − p_v for beta = 0;
+//             q_v·(log(q_v/p_v) − KL(q‖p)) for beta = 1
 //
 // Everything is written in d: at p = q nothing cancels, and a large offset common to all logits has left
 // before anything is rounded. A logit of −inf is probability 0, exactly. A row with NaN, +inf, or no finite

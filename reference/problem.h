@@ -3,9 +3,9 @@
 //
 //   student logits  x = (student_input · student_weightᵀ + student_bias) / temperature      [tokens, vocab]
 //   teacher logits  y = (teacher_input · teacher_weightᵀ + teacher_bias) / temperature      [tokens, vocab]
-//   q = softmax(x), p = softmax(y), M = beta·p + (1−beta)·q                                 over v <
-//   valid_vocab D = beta·KL(p‖M) + (1−beta)·KL(q‖M) for 0 < beta < 1;  KL(p‖q) for beta = 0;  KL(q‖p) for
-//   beta = 1
+//   q = softmax(x), p = softmax(y), M = beta·p + (1−beta)·q, over v < valid_vocab
+//   D = beta·KL(p‖M) + (1−beta)·KL(q‖M) for 0 < beta < 1
+//   D = KL(p‖q) for beta = 0,  KL(q‖p) for beta = 1
 //
 // docs/math.md states the semantics in full. The definitions are copied nowhere else.
 #pragma once
