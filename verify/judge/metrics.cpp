@@ -38,12 +38,13 @@ class Products {
  public:
   void add(double truth, double result) {
     const double error = absolute_error(truth, result);
+    if (std::isfinite(truth)) truth_.add(truth);  // whatever the result makes of it
     if (!std::isfinite(error)) {
       unmatched_ = true;
       return;
     }
     if (!std::isfinite(truth)) return;
-    error_.add(error), truth_.add(truth), result_.add(result);
+    error_.add(error), result_.add(result);
   }
   double error() const { return unmatched_ ? infinity : error_.value(); }
   double truth() const { return truth_.value(); }
