@@ -73,8 +73,8 @@ def _encode_torch(tensor) -> Tensor:
 
 def bf16_bits(array) -> np.ndarray:
     """The bf16 bit patterns (uint16) nearest to an array of float64 or narrower, ties to even."""
-    exact = np.asarray(array, dtype=np.float64)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities, and NaN that signals
+        exact = np.asarray(array, dtype=np.float64)
         near = exact.astype(np.float32)
     bits = near.view(np.uint32)
     # To float32 by rounding to odd: truncate, then set the last bit if anything was lost. The second rounding then
