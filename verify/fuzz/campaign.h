@@ -49,7 +49,9 @@ struct CampaignProgress {
 
 struct CampaignOptions {
   std::uint64_t seed = 0;
-  // What this run may spend, shrinking and replay included; the first to run out ends it. Neither: 60 s.
+  // What this run may spend on searching; the first to run out ends it. Neither: 60 s. Replay counts,
+  // shrinking does not: it has limits of its own, but near the end of `seconds` it is cut short to a few
+  // seconds.
   std::optional<Cases> cases;
   std::optional<double> seconds;
   RecipeRange range;                    // its `families` is overwritten by `families` below
@@ -125,7 +127,8 @@ struct CampaignReport {
   Declaration declaration;
   std::uint64_t seed = 0;
 
-  Cases cases = 0;          // evaluations of this run
+  Cases cases = 0;          // evaluations of this run, those of shrinking included
+  Cases shrink_cases = 0;   // those of shrinking
   Index recipes = 0;        // recipes of this run
   double seconds = 0;       // of this run
   Cases earlier_cases = 0;  // evaluations of the runs that this one continues

@@ -128,10 +128,15 @@ std::span<const ClassContract> contracts() {
   return table;
 }
 
-Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted) {
+Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted,
+                     std::optional<AccuracyClass> only) {
   const Problem problem = c.problem();
   const Options& options = c.options;
   Budgets budgets;
+  budgets.only = only;
+  const auto left_out = [&](const ClassContract& contract) {
+    return only && contract.accuracy_class != *only;
+  };
   const auto counted = static_cast<double>(count_tokens(problem, options));
   const auto vocab = static_cast<double>(problem.vocab());
   // Every logit of both models is one sum; so are a few numbers for each token and each row of a gradient.
@@ -139,6 +144,7 @@ Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted) {
 
   std::vector<ArithmeticModel> models = {double_tier_arithmetic()};
   for (const ClassContract& contract : table) {
+    if (left_out(contract)) continue;
     models.push_back(contract.arithmetic);
     if (contract.statistical) models.push_back(contract.arithmetic.with_lambda(budgets.lambda));
   }
@@ -147,6 +153,11 @@ Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted) {
   budgets.truth = truth.certified ? nearest_double_bound(truth.result) : bounds[0];
   std::size_t next = 1;
   for (const ClassContract& contract : table) {
+    if (left_out(contract)) {
+      budgets.worst_case.emplace_back();
+      budgets.allowed.emplace_back();
+      continue;
+    }
     ErrorBound worst_case = std::move(bounds[next++]);
     add(worst_case, budgets.truth);
     ErrorBound allowed = worst_case;

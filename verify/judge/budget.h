@@ -41,6 +41,7 @@ struct Budgets {
   std::vector<ErrorBound> worst_case;  // the same without statistics: gamma_n in place of lambda·sqrt(n)·u
   ErrorBound truth;                    // of the truth's own error, included in the above
   double lambda = 0;                   // of the statistical bounds
+  std::optional<AccuracyClass> only;   // the one class that is filled in; absent: all are
   // Why gradients cannot be judged (infinite input, or an infinite loss); absent if they can.
   std::optional<std::string> gradients_not_judged;
 
@@ -49,7 +50,9 @@ struct Budgets {
 };
 
 // Budgets of every class for one case: about as costly as the truth's losses. `wanted` is what the truth was
-// computed with. Compute them once per case and judge many results.
-Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted);
+// computed with. Compute them once per case and judge many results. With `only`, the other classes' entries
+// stay empty, and judge() can be asked about that class alone: for who judges thousands of small cases.
+Budgets make_budgets(const Case& c, const Truth& truth, const Wanted& wanted,
+                     std::optional<AccuracyClass> only = std::nullopt);
 
 }  // namespace fljsd

@@ -157,7 +157,7 @@ Verdict judge(const Budgets& budgets, const Truth& truth, const Result& result, 
   const Metrics& metrics = verdict.metrics;
   const ErrorBound& allowed = budgets.of(accuracy_class);
   const ErrorBound& worst_case = budgets.worst_case_of(accuracy_class);
-  const ErrorBound& bf16 = budgets.of(AccuracyClass::bf16_logits);
+  const ErrorBound& bf16 = budgets.of(budgets.only.value_or(AccuracyClass::bf16_logits));
 
   if (metrics.loss) {
     const double size = std::isfinite(metrics.loss->truth) ? std::abs(metrics.loss->truth) : 0;
@@ -197,6 +197,8 @@ Verdict judge(const Budgets& budgets, const Truth& truth, const Result& result, 
       row.note = "gradients are not judged: " + *budgets.gradients_not_judged;
     }
   }
+  if (budgets.only && budgets.only != AccuracyClass::bf16_logits)
+    for (VerdictRow& row : verdict.rows) row.bf16_budget = std::numeric_limits<double>::quiet_NaN();
   return verdict;
 }
 
@@ -211,6 +213,10 @@ nlohmann::ordered_json to_json(const Verdict& verdict) {
     Json list = Json::array();
     for (double x : values) list.push_back(json_number(x));
     return list;
+  };
+  // Null where the truth is 0, so that nothing is relative to it: the absolute error stands beside it.
+  const auto relative = [](double value, double absolute) {
+    return std::isinf(value) && std::isfinite(absolute) ? Json(nullptr) : json_number(value);
   };
   Json rows = Json::array();
   for (const VerdictRow& row : verdict.rows) {
@@ -236,19 +242,21 @@ nlohmann::ordered_json to_json(const Verdict& verdict) {
     metrics["loss"] = {{"truth", json_number(m.loss->truth)},
                        {"result", json_number(m.loss->result)},
                        {"absolute", json_number(m.loss->absolute)},
-                       {"relative", json_number(m.loss->relative)},
-                       {"ulps", json_number(m.loss->ulps)}};
+                       {"relative", relative(m.loss->relative, m.loss->absolute)},
+                       {"ulps", relative(m.loss->ulps, m.loss->absolute)}};
   const auto vector = [&](const VectorError& e) {
     return Json{{"max", json_number(e.max)},
                 {"median", json_number(e.median)},
                 {"p99", json_number(e.p99)},
                 {"worst", e.worst >= 0 ? Json(e.worst) : Json(nullptr)},
-                {"relative_l2", json_number(e.relative_l2)},
+                {"relative_l2", relative(e.relative_l2, e.max)},
                 {"cosine", json_number(e.cosine)}};
   };
   const auto matrix = [&](const MatrixError& e) {
-    return Json{{"relative_l2", json_number(e.relative_l2)},
-                {"max_row_relative_l2", json_number(e.max_row_relative_l2)},
+    const double worst = e.worst_row >= 0 ? e.row_error[static_cast<std::size_t>(e.worst_row)] : 0;
+    return Json{{"absolute_l2", json_number(e.absolute_l2)},
+                {"relative_l2", relative(e.relative_l2, e.absolute_l2)},
+                {"max_row_relative_l2", relative(e.max_row_relative_l2, worst)},
                 {"worst_row", e.worst_row >= 0 ? Json(e.worst_row) : Json(nullptr)},
                 {"cosine", json_number(e.cosine)}};
   };
