@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The registry of candidates. To add one, add it to makers().
+#include <chrono>
+#include <cmath>
 #include <functional>
 #include <stdexcept>
 #include <vector>
@@ -63,13 +65,15 @@ std::vector<CandidateEntry> list_candidates() {
   return list;
 }
 
-std::unique_ptr<Candidate> make_candidate(const std::string& specification) {
+std::unique_ptr<Candidate> make_candidate(const std::string& specification, double timeout) {
   constexpr std::string_view exec = "exec:";
   if (specification.starts_with(exec)) {
     const std::string command = specification.substr(exec.size());
     if (command.empty())
       throw std::invalid_argument("candidate is 'exec:', but a command must follow the colon.");
-    return std::make_unique<ExternalCandidate>(command);
+    ExternalLimits limits;
+    if (timeout > 0) limits.answer = std::chrono::milliseconds(std::llround(timeout * 1000));
+    return std::make_unique<ExternalCandidate>(command, limits);
   }
   std::string names;
   for (const Maker& maker : makers()) {
