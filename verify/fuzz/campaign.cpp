@@ -188,21 +188,31 @@ void Campaign::search() {
 }
 
 Recipe Campaign::next_recipe(Index index) {
-  const Random random(options_.seed, recipe_stream);
-  Recipe recipe;
-  const bool directed = random.uniform(4 * index) < options_.directed_share && !report_.records.empty();
-  if (directed) {
+  const Random random(splitmix64(options_.seed, static_cast<std::uint64_t>(index)), recipe_stream);
+  const std::uint64_t seed = random.word(0);
+  if (random.uniform(1) < options_.directed_share && !report_.records.empty()) {
+    show("directed search");
     std::vector<const RecordHolder*> holders;
     for (const auto& [family, by_quantity] : report_.records)
       for (const auto& [quantity, holder] : by_quantity) holders.push_back(&holder);
-    const RecordHolder* holder =
-        holders[static_cast<std::size_t>(random.below(4 * index + 1, static_cast<Index>(holders.size())))];
-    recipe = mutated(holder->recipe, random.word(4 * index + 2), range_);
-  } else {
-    recipe = random_recipe(random.word(4 * index + 3), range_);
+    const Index number = random.below(2, static_cast<Index>(holders.size()));
+    const Recipe& holder = holders[static_cast<std::size_t>(number)]->recipe;
+    return adapted(mutated(holder, seed, range_), report_.declaration.lacks);
   }
-  show(directed ? "directed search" : "random search");
-  return adapted(std::move(recipe), report_.declaration.lacks);
+  show("random search");
+  RecipeRange range = range_;
+  if (random.below(3, std::max(1, options_.long_one_in)) == 0) {
+    // One long size, the others small, so that the case is no more work than many others.
+    range.max_tokens = std::min<Index>(range.max_tokens, 4);
+    range.max_hidden = std::min<Index>(range.max_hidden, 9);
+    range.max_vocab = std::min<Index>(range.max_vocab, 33);
+    switch (random.below(4, 3)) {
+      case 0: range.max_tokens = std::max(range_.max_tokens, options_.long_tokens); break;
+      case 1: range.max_hidden = std::max(range_.max_hidden, options_.long_hidden); break;
+      default: range.max_vocab = std::max(range_.max_vocab, options_.long_vocab);
+    }
+  }
+  return adapted(random_recipe(seed, range), report_.declaration.lacks);
 }
 
 void Campaign::examine(const Recipe& recipe, Index index) {
@@ -581,7 +591,9 @@ std::vector<Finding> judge_recipe(Candidate& candidate, const Recipe& recipe,
   Oracle oracle(subject.declaration().accuracy_class, subject.has_grad());
   Examination examination(subject, oracle, recipe);
   std::vector<Finding> findings;
-  if (!examination.lacking().empty()) return findings;
+  if (const FeatureSet lacking = examination.lacking(); !lacking.empty())
+    throw InvalidProblem(
+        fmt::format("the recipe needs {}, which the candidate says it lacks.", text(lacking)));
   examination.use_certified_oracle();
   for (const std::string& name : names) {
     for (int choice = 0; choice < (has_choices(name) ? choices : 1); ++choice) {

@@ -54,7 +54,10 @@ struct CampaignOptions {
   // seconds.
   std::optional<Cases> cases;
   std::optional<double> seconds;
-  RecipeRange range;                    // its `families` is overwritten by `families` below
+  RecipeRange range;  // its `families` is overwritten by `families` below
+  // One recipe in `long_one_in` has one size up to these, and small others: tiles and chunks then repeat.
+  Index long_tokens = 300, long_hidden = 300, long_vocab = 5000;
+  int long_one_in = 8;
   std::vector<std::string> properties;  // names in campaign_checks(); empty: all
   std::vector<std::string> families;    // names or numbers; empty: all
   // Counterexamples are read from here, replayed first, and written to here; so is the state of the campaign,
@@ -163,7 +166,8 @@ const std::vector<CampaignCheck>& campaign_checks();
 CampaignReport run_campaign(Candidate& candidate, const CampaignOptions& options);
 
 // Judges one recipe by the selected checks (all choices that a property leaves open are tried), without
-// shrinking. The findings, at most one for each kind.
+// shrinking. The findings, at most one for each kind. Throws InvalidProblem if the recipe is none, or needs
+// what the candidate lacks, and std::invalid_argument as above.
 std::vector<Finding> judge_recipe(Candidate& candidate, const Recipe& recipe,
                                   const std::vector<std::string>& properties = {});
 

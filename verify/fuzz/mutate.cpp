@@ -36,13 +36,16 @@ Recipe mutated(const Recipe& recipe, std::uint64_t seed, const RecipeRange& rang
   CaseSpec& spec = mutant.spec;
   for (Index changes = 1 + draw(3); changes > 0; --changes) {
     switch (draw(14)) {
-      case 0: spec.tokens = step(spec.tokens, draw(4), range.max_tokens); break;
-      case 1: spec.student_hidden = step(spec.student_hidden, draw(4), range.max_hidden); break;
+      case 0: spec.tokens = step(spec.tokens, draw(4), std::max(range.max_tokens, recipe.spec.tokens)); break;
+      case 1:
+        spec.student_hidden =
+            step(spec.student_hidden, draw(4), std::max(range.max_hidden, recipe.spec.student_hidden));
+        break;
       case 2:
         if (spec.teacher_hidden != 0)
           spec.teacher_hidden = step(spec.teacher_hidden, draw(4), range.max_hidden);
         break;
-      case 3: spec.vocab = step(spec.vocab, draw(4), range.max_vocab); break;
+      case 3: spec.vocab = step(spec.vocab, draw(4), std::max(range.max_vocab, recipe.spec.vocab)); break;
       case 4:
       case 5: spec.seed = other.spec.seed; break;
       case 6:
