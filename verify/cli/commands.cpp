@@ -10,6 +10,7 @@ const std::vector<Command>& commands() {
       {"audit", "Judge how accurate fused linear + JSD pipelines are", setup_audit},
       {"gen", "Write a case of one of the input families to a file", setup_gen},
       {"loss", "Compute the true losses and gradients of a case", setup_loss},
+      {"fuzz", "Search for a case that an implementation gets wrong", setup_fuzz},
       {"check", "Judge a result that any program computed for a case", setup_check},
   };
   return all;

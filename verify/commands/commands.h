@@ -8,6 +8,7 @@ namespace fljsd {
 
 Action setup_audit(CLI::App& app);
 Action setup_check(CLI::App& app);
+Action setup_fuzz(CLI::App& app);
 Action setup_gen(CLI::App& app);
 Action setup_loss(CLI::App& app);
 
