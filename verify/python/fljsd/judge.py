@@ -22,14 +22,15 @@ from .verdict import Finding, Verdict
 __all__ = ["Finding", "Verdict", "judge"]
 
 
-def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), properties=(), lacks=(),
-          accuracy_class="fp32-logits", deterministic=False, corpus=None, arguments=()) -> Verdict:
+def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), properties=(), recipe=None,
+          lacks=(), accuracy_class="fp32-logits", deterministic=False, corpus=None, arguments=()) -> Verdict:
     """Runs `fljsd fuzz` against a function: any callable, a closure in a notebook too, that serve() would take.
 
     seconds, cases  what it may spend, whichever ends first; a minute when neither is given
     seed            of the campaign: the same seed tries the same cases
     families        only these input families, by name or number
     properties      only these checks
+    recipe          only the case of this recipe, such as that of a finding
     corpus          a folder for counterexamples, which are tried first the next time; absent: a new temporary one
     arguments       more arguments for `fljsd fuzz`
 
@@ -52,6 +53,8 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
             command += ["--family", str(family)]
         for name in properties:
             command += ["--property", name]
+        if recipe is not None:
+            command += ["--recipe", recipe]
         command += map(str, arguments)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
@@ -59,7 +62,7 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
             status, said = _run(command, listener, candidate)
         if status not in (0, 1):
             raise ProgramError(f"fljsd fuzz failed: {said.strip() or f'it ended with status {status}'}")
-        return Verdict(json.loads(Path(report).read_text()), corpus, candidate.last_traceback)
+        return Verdict(json.loads(Path(report).read_text()), candidate.last_traceback)
 
 
 def _run(command, listener, candidate) -> tuple[int, str]:

@@ -53,7 +53,7 @@ def run_json(*arguments) -> tuple[dict, int]:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode not in (0, 1):
         said = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
-        raise ProgramError(f"{' '.join(command[:2])} failed: {said}")
+        raise ProgramError(f"fljsd {arguments[0]} failed: {said[7:] if said.startswith('fljsd: ') else said}")
     return json.loads(done.stdout), done.returncode
 
 

@@ -40,6 +40,10 @@ class Truth:
     token_loss_bounds: list[tuple[str, str]] | None = None
     settled: bool | None = None  # whether each loss is known to round to the double given
 
+    def __repr__(self):
+        bounds = f", bounds {self.loss_bounds[0]} to {self.loss_bounds[1]}" if self.loss_bounds else ""
+        return f"Truth({self.tier}: loss {self.loss!r}{bounds}, {len(self.token_loss)} tokens)"
+
 
 def truth(*arrays, certified=False, grad=True, **options) -> Truth:
     """The true losses and gradients of a Case, or of the arrays and options that Case takes.
@@ -120,13 +124,14 @@ def check(result, *arrays, accuracy_class="fp32-logits", **options) -> Check:
     return Check(status == 0, accuracy_class, report["rows"])
 
 
-def generate(family, *, tokens, hidden, vocab, **options) -> Case:
-    """A case of one of the input families (`fljsd gen --list`), by name or number; options are those of `fljsd gen`:
-    seed, dtype, beta, temperature, reduction, ignore_index, valid_vocab, teacher_hidden, strength, bias=True."""
-    flags = []
-    for name, value in {"tokens": tokens, "hidden": hidden, "vocab": vocab, **options}.items():
+def generate(family=None, *, recipe=None, **options) -> Case:
+    """A case of one of the input families (`fljsd gen --list`), by name or number. Options are those of `fljsd gen`:
+    tokens, hidden and vocab, which it needs; teacher_hidden, seed, dtype, strength, bias=True, beta, temperature,
+    reduction, ignore_index, valid_vocab. Or the case of a recipe, a line of text that says everything by itself."""
+    flags = [f"--recipe={recipe}"] if recipe is not None else [family]
+    for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         flags += ([flag] if value else []) if isinstance(value, bool) else [f"{flag}={value}"]
     with _folder() as folder:
-        run_json("gen", family, *flags, "--out", folder / "case.safetensors")
+        run_json("gen", *flags, "--out", folder / "case.safetensors")
         return Case.read(folder / "case.safetensors")
