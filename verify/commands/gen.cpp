@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // fljsd gen: a case of one of the input families, as a file.
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "verify/cases/families.h"
+#include "verify/cases/recipe.h"
 #include "verify/cases/safetensors.h"
 #include "verify/commands/commands.h"
 #include "verify/report/number.h"
@@ -21,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 struct GenOptions {
   CaseSpec spec;
-  std::string family, dtype = "bf16", reduction = "batchmean", out;
+  std::string family, recipe, dtype = "bf16", reduction = "batchmean", out;
   double strength = 0;
   Index valid_vocab = 0;
   bool list = false, json = false;
@@ -64,8 +67,51 @@ int list_families(bool json) {
   return exit_status::fine;
 }
 
+// What was written: a few facts, as a line or as JSON. `strength` is absent for a family without parameter.
+void report(const GenOptions& options, const Case& c, const CaseSpec& spec, std::optional<double> strength) {
+  const std::string_view family = find_family(spec.family).name;
+  const Problem problem = c.problem();
+  if (options.json) {
+    Json json{{"schema", 1},
+              {"family", family},
+              {"tokens", problem.tokens()},
+              {"student_hidden", problem.student_input.cols},
+              {"teacher_hidden", problem.teacher_input.cols},
+              {"vocab", problem.vocab()},
+              {"seed", spec.seed},
+              {"dtype", name(spec.dtype)},
+              {"strength", strength ? json_number(*strength) : Json()},
+              {"out", options.out}};
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  double bytes = 0;
+  for (const Tensor* tensor : {&c.student_input, &c.student_weight, &c.teacher_input, &c.teacher_weight})
+    bytes += static_cast<double>(tensor->bytes());
+  fmt::print("{}: {}, {} tokens, vocab {}, hidden {} (teacher {}), {}, seed {}, {}\n", options.out, family,
+             problem.tokens(), problem.vocab(), problem.student_input.cols, problem.teacher_input.cols,
+             name(spec.dtype), spec.seed, byte_count(bytes));
+}
+
+std::optional<double> reported_strength(const CaseSpec& spec) {
+  if (!find_family(spec.family).strength) return std::nullopt;
+  return resolved_strength(spec);
+}
+
+// The case of a recipe, which says everything by itself.
+int write_recipe(const GenOptions& options) {
+  if (options.out.empty()) throw UsageError("fljsd gen needs --out, the file to write.");
+  const Recipe recipe = parse_recipe(options.recipe);
+  require_writable(options.out);
+  const Case c = make_case(recipe);
+  write_case(options.out, c);
+  report(options, c, recipe.spec, reported_strength(recipe.spec));
+  return exit_status::fine;
+}
+
 int run(GenOptions& options) {
   if (options.list) return list_families(options.json);
+  if (!options.recipe.empty()) return write_recipe(options);
   if (options.family.empty()) throw UsageError("fljsd gen needs a FAMILY; fljsd gen --list shows them.");
   for (const CLI::Option* size : {options.tokens, options.hidden, options.vocab})
     if (size->count() == 0) throw UsageError(fmt::format("fljsd gen needs {}.", size->get_name()));
@@ -93,28 +139,7 @@ int run(GenOptions& options) {
   progress.step(fmt::format("writing {}", options.out));
   write_case(options.out, c);
   progress.pause();
-
-  const Problem problem = c.problem();
-  double bytes = 0;
-  for (const Tensor* tensor : {&c.student_input, &c.student_weight, &c.teacher_input, &c.teacher_weight})
-    bytes += static_cast<double>(tensor->bytes());
-  if (options.json) {
-    const Json json{{"schema", 1},
-                    {"family", family.name},
-                    {"tokens", problem.tokens()},
-                    {"student_hidden", problem.student_input.cols},
-                    {"teacher_hidden", problem.teacher_input.cols},
-                    {"vocab", problem.vocab()},
-                    {"seed", spec.seed},
-                    {"dtype", options.dtype},
-                    {"strength", family.strength ? json_number(resolved_strength(spec)) : Json()},
-                    {"out", options.out}};
-    fmt::print("{}\n", json.dump(2));
-  } else {
-    fmt::print("{}: {}, {} tokens, vocab {}, hidden {} (teacher {}), {}, seed {}, {}\n", options.out,
-               family.name, problem.tokens(), problem.vocab(), problem.student_input.cols,
-               problem.teacher_input.cols, options.dtype, spec.seed, byte_count(bytes));
-  }
+  report(options, c, spec, reported_strength(spec));
   return exit_status::fine;
 }
 
@@ -123,7 +148,10 @@ int run(GenOptions& options) {
 Action setup_gen(CLI::App& app) {
   const auto options = std::make_shared<GenOptions>();
   CaseSpec& spec = options->spec;
-  app.add_option("FAMILY", options->family, "Name or number of an input family");
+  const auto family = app.add_option("FAMILY", options->family, "Name or number of an input family");
+  app.add_option("--recipe", options->recipe,
+                 "In place of FAMILY and sizes: one line that is a whole case, as fljsd fuzz prints it")
+      ->excludes(family);
   app.add_flag("--list", options->list, "Show the families and their parameters");
   options->tokens = app.add_option("--tokens", spec.tokens, "Rows of the inputs")->check(whole_number(0));
   options->hidden = app.add_option("--hidden", spec.student_hidden, "Columns of the student's tensors")
