@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from typing import Callable
 
 from . import _relay
 from .candidate import Candidate
-from .program import ProgramError, find_program
+from .program import ProgramError, find_program, refusal
 from .verdict import Finding, Verdict
 
 __all__ = ["Finding", "Verdict", "judge"]
@@ -39,12 +40,12 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
     found or refuses an argument.
     """
     candidate = Candidate(function, lacks, accuracy_class, deterministic)
-    corpus = Path(corpus) if corpus else Path(tempfile.mkdtemp(prefix="fljsd-corpus-"))
+    kept = Path(corpus) if corpus else Path(tempfile.mkdtemp(prefix="fljsd-corpus-"))
     with tempfile.TemporaryDirectory(prefix="fljsd-judge-") as folder:
         address, report = os.path.join(folder, "socket"), os.path.join(folder, "report.json")
         relay = shlex.join([sys.executable, "-S", "-E", _relay.__file__, address])
         command = [find_program(), "fuzz", "--candidate", f"exec:exec {relay}", "--json", report, "--seed", str(seed),
-                   "--corpus", str(corpus)]
+                   "--corpus", str(kept)]
         if seconds is not None:
             command += ["--seconds", str(seconds)]
         if cases is not None:
@@ -61,8 +62,11 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
             listener.listen(1)
             status, said = _run(command, listener, candidate)
         if status not in (0, 1):
-            raise ProgramError(f"fljsd fuzz failed: {said.strip() or f'it ended with status {status}'}")
-        return Verdict(json.loads(Path(report).read_text()), candidate.last_traceback)
+            raise ProgramError(refusal("fuzz", said, status))
+        verdict = Verdict(json.loads(Path(report).read_text()), candidate.last_traceback, recipe is not None)
+    if not corpus and not verdict.findings:
+        shutil.rmtree(kept)  # a folder of our own without counterexamples
+    return verdict
 
 
 def _run(command, listener, candidate) -> tuple[int, str]:
@@ -86,13 +90,13 @@ def _run(command, listener, candidate) -> tuple[int, str]:
 def _serve_connection(listener, candidate) -> None:
     """Answers one relay until it hangs up: the engine starts a new one whenever it drops a candidate's state."""
     connection, _ = listener.accept()
-    with connection, connection.makefile("rwb") as stream:
-        try:
+    try:
+        with connection, connection.makefile("rwb") as stream:
             for line in stream:
                 stream.write(candidate.reply(line).encode() + b"\n")
                 stream.flush()
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the engine gave up on this case, and has said so in its report
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the engine gave up on this case, and says so in its report
 
 
 def _end(engine) -> None:

@@ -52,9 +52,13 @@ def run_json(*arguments) -> tuple[dict, int]:
     command = [find_program(), *map(str, arguments), "--json"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        said = done.stderr.strip() or f"it ended with status {done.returncode} and said nothing"
-        raise ProgramError(f"fljsd {arguments[0]} failed: {said[7:] if said.startswith('fljsd: ') else said}")
+        raise ProgramError(refusal(arguments[0], done.stderr, done.returncode))
     return json.loads(done.stdout), done.returncode
+
+
+def refusal(command, said, status) -> str:
+    """The sentence for a command that ended with another status than 0 and 1."""
+    return f"fljsd {command} failed: " + (said.strip().removeprefix("fljsd: ") or f"it ended with status {status}.")
 
 
 def number(value) -> float | None:

@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Record:
-    """The case that came closest to its budget, or went furthest beyond it, in one family and quantity."""
+    """The case whose error came closest to its budget in one family and quantity, of those that kept it."""
 
     family: str
     quantity: str
@@ -59,8 +59,9 @@ class Record:
 class Verdict:
     """passed, findings, the table of the worst ratios, and everything else in `report`."""
 
-    def __init__(self, report: dict, traceback: str = ""):
+    def __init__(self, report: dict, traceback: str = "", one_recipe: bool = False):
         self.report = report
+        self._one_recipe = one_recipe  # then the report has no coverage to speak of
         self.traceback = traceback  # of the last exception in the function, if there was one
         self.findings = [_finding(each) for each in report["findings"]]
         self.records = [
@@ -69,8 +70,13 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no finding. What was covered is in the table: a campaign that tried nothing passes too."""
-        return not self.findings
+        """Whether something was judged and there is no finding."""
+        return not self.findings and self.judged
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was: a candidate that lacks everything gives nothing to judge."""
+        return self._one_recipe or bool(self.report["coverage"]["family_property"])
 
     @property
     def cases(self) -> int:
@@ -84,9 +90,9 @@ class Verdict:
 
     @property
     def worst(self) -> Record | None:
-        """The record with the largest ratio of error to budget; None when nothing was compared with the truth."""
-        return max(self.records, key=lambda record: record.ratio if record.ratio == record.ratio else float("inf"),
-                   default=None)
+        """The case whose error came closest to its budget, of those that kept it (the others are findings); None when
+        nothing was compared with the truth."""
+        return max(self.records, key=lambda record: record.ratio, default=None)
 
     def write_worst_case(self, path) -> None:
         """Writes the case of `worst`, for `fljsd loss`, `fljsd check` or Case.read()."""
@@ -95,30 +101,35 @@ class Verdict:
         self.worst.case().write(path)
 
     def table(self) -> Table:
-        """The worst ratio of error to budget of each quantity, and in which family."""
+        """The error closest to its budget of each quantity, of answers that kept it, and in which family."""
         table = Table(["quantity", "error / budget", "error", "budget", "family"])
         worst = {}
         for record in self.records:
-            if record.quantity not in worst or not record.ratio <= worst[record.quantity].ratio:
+            if record.quantity not in worst or record.ratio > worst[record.quantity].ratio:
                 worst[record.quantity] = record
         for record in worst.values():
             table.add([record.quantity, record.ratio, record.error, record.budget, record.family])
         return table
 
     def _heading(self) -> str:
-        per_second = self.cases / self.report["seconds"] if self.report["seconds"] else 0
-        covered = (f"{self.cases} cases in {self.report['seconds']:.1f} s ({per_second:.0f}/s), "
-                   f"{len(self.report['coverage']['family_property'])} families, class {self.report['class']}")
         count = len(self.findings)
         found = "no findings" if not count else "1 finding" if count == 1 else f"{count} findings"
-        return f"{'Passed' if self.passed else 'Convicted'}: {found}; {covered}."
+        verdict = "Convicted" if self.findings else "Passed" if self.judged else "Nothing was judged"
+        if self._one_recipe:
+            return f"{verdict}: {found}; one recipe, class {self.report['class']}."
+        return (f"{verdict}: {found}; {self.cases} cases in {self.report['seconds']:.1f} s "
+                f"({self.report['cases_per_second']:.0f}/s), {len(self.report['coverage']['family_property'])} families, "
+                f"class {self.report['class']}.")
 
     def _notes(self) -> list[str]:
         skipped = ", ".join(f"{feature} ({count})" for feature, count in self.skipped.items())
         return ([f"Skipped for what the candidate lacks: {skipped}."] if skipped else []) + self.report["warnings"]
 
     def __str__(self):
-        parts = [self._heading(), *map(str, self.findings), str(self.table()), *self._notes()]
+        parts = [self._heading(), *map(str, self.findings)]
+        if self.records:
+            parts.append(str(self.table()))
+        parts += self._notes()
         if self.traceback:
             parts.append(f"The last exception in the function:\n{self.traceback.rstrip()}")
         return "\n".join(parts)
