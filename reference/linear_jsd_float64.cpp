@@ -161,13 +161,13 @@ void add_bias_grad(const Matrix& dlogits, std::vector<Sum<double>>& bias_grad) {
 }  // namespace
 
 BlockSizes default_blocks(Index counted, Index vocab) {
-  // Two rows of logits a token; the rest of the GiB is for decoded inputs and a tile of 2 MiB for each
-  // thread.
+  // Two rows of logits a token; the rest of the GiB is for decoded inputs. A tile of 512 KiB for each thread
+  // stays in its L2 cache.
   constexpr Index logits_bytes = Index{640} << 20;
   const Index most = std::clamp<Index>(logits_bytes / (2 * vocab * Index{sizeof(double)}), 1, 512);
   // Blocks of equal size, so that the last one is not a small remainder.
   const Index number = std::max<Index>(1, ceil_div(counted, most));
-  return {std::max<Index>(1, ceil_div(counted, number)), 512, 512};
+  return {std::max<Index>(1, ceil_div(counted, number)), 256, 256};
 }
 
 void float64_logits(const Problem& problem, const Options& options, std::span<const Index> tokens,
