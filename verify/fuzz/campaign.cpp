@@ -129,7 +129,7 @@ class Campaign {
   CampaignReport report_;
   std::map<FindingKind, std::size_t> known_;  // the finding that stands for a kind
   std::vector<std::pair<FindingKind, Recipe>> failed_before_;
-  std::map<FindingKind, Recipe> failed_in_replay_;
+  std::set<std::string> failed_recipes_, replayed_recipes_;
   Index judged_ = 0;  // answers compared with the oracle
 };
 
@@ -179,9 +179,9 @@ CampaignReport Campaign::run() {
 // ---- what is examined
 
 void Campaign::search() {
-  for (const Index first = next_; may_go_on(); ++next_) {
+  for (; may_go_on(); ++next_) {
     const Recipe recipe = next_recipe(next_);
-    examine(recipe, next_ - first);
+    examine(recipe, next_);
     ++report_.recipes;
     save(false);
   }
@@ -313,7 +313,7 @@ void Campaign::keep_records(const Examination& examination) {
 void Campaign::convict(const Recipe& recipe, const std::string& name, int choice, const CheckOutcome& outcome,
                        bool replayed) {
   const FindingKind kind = outcome.failed.front().kind;
-  failed_in_replay_.emplace(kind, recipe);
+  failed_recipes_.insert(to_text(recipe));
   std::vector<FindingKind> kinds = outcome.inaccurate;
   kinds.insert(kinds.begin(), kind);
   for (const FindingKind& candidate : kinds)
@@ -341,6 +341,7 @@ void Campaign::convict(const Recipe& recipe, const std::string& name, int choice
     limit = std::min(limit, std::max(3.0, (*options_.seconds - seconds_since(begin_)) / 2));
   show("shrinking " + kind.text(), true);
   reset(recipe);
+  clear_caches(subject_, recipe);
   finding.reproduced = fails_again(recipe, name, choice, kind);
   if (finding.reproduced) {
     const auto still_fails = [&](const Recipe& simpler_recipe) {
@@ -493,7 +494,7 @@ void Campaign::replay() {
 
   // A candidate that passes what it failed is not the one that the earlier runs were about.
   for (const auto& [kind, recipe] : failed_before_) {
-    if (failed_in_replay_.count(kind)) continue;
+    if (failed_recipes_.count(to_text(recipe)) || !replayed_recipes_.count(to_text(recipe))) continue;
     report_.warnings.push_back(fmt::format(
         "{} did not fail again: the candidate has changed since the earlier runs, and counting starts anew.",
         kind.text()));
@@ -517,6 +518,7 @@ void Campaign::replay_entry(const CorpusEntry& entry) {
     return;
   }
   if (!examination->lacking().empty()) return;
+  replayed_recipes_.insert(to_text(recipe));
   std::vector<std::string> names{check_name::answers, check_name::inputs_unchanged};
   for (const char* name : {check_name::deterministic, check_name::stateless, check_name::accuracy})
     if (is_selected(name)) names.push_back(name);

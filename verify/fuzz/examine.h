@@ -75,8 +75,9 @@ class Examination {
   CheckOutcome answers();
   CheckOutcome inputs_unchanged();
   CheckOutcome accuracy();
-  // Whether another answer for the case is the same as the first one; both accurate, if bits may differ.
-  CheckOutcome same_again(const char* name, const std::string& when, const Outcome& again);
+  // Whether the second answer for a case is the same as the first one; both accurate, if bits may differ.
+  CheckOutcome same_again(const char* name, const std::string& when, const Case& c, const Outcome& one,
+                          const Outcome& two);
   CheckOutcome deterministic();
   CheckOutcome stateless(int choice);
   CheckOutcome property(const std::string& name, int choice);
@@ -92,6 +93,10 @@ class Examination {
   std::vector<VerdictRow> rows_;
   std::optional<OracleAnswer> certified_;
 };
+
+// Evaluates two small cases of other shapes than the recipe's, so that what a candidate keeps for shapes is
+// dropped.
+void clear_caches(Subject& subject, const Recipe& recipe);
 
 // The recipe without what the candidate lacks, where a recipe can do without: another temperature than 1,
 // labels, biases, formats. What its family brings along stays.
