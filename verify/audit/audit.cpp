@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/audit/audit.h"
 
+#include <mpfr.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <ctime>
 #include <fstream>
 
+#include <fmt/format.h>
+#include <Eigen/Core>
+#include <boost/version.hpp>
+
 #include "reference/parallel.h"
+#include "verify/audit/rounding_places.h"
 
 namespace fljsd {
 namespace {
@@ -46,6 +53,10 @@ bool AuditReport::pass() const {
 
 AuditReport run_audit(const AuditPlan& plan, const OnStep& on_step) {
   AuditReport report;
+  const std::vector<Workload>& any = plan.survey.empty() ? plan.in_depth : plan.survey;
+  const DType inputs = any.empty() ? DType::bf16 : any.front().spec.dtype;
+  for (const RoundingModel& model : plan.candidates)
+    report.candidates.push_back(candidate_info(model, inputs));
   for (const Workload& workload : plan.survey)
     report.survey.push_back(judge_workload(workload, plan.candidates, on_step));
   for (const Workload& workload : plan.in_depth)
@@ -56,6 +67,12 @@ AuditReport run_audit(const AuditPlan& plan, const OnStep& on_step) {
 RunRecord record_run() {
   RunRecord run;
   run.date = utc_now();
+  run.libraries = fmt::format("Eigen {}.{}.{}, Boost {}.{}.{}, MPFR {}", EIGEN_WORLD_VERSION,
+                              EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, BOOST_VERSION / 100000,
+                              BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100, mpfr_get_version());
+  utsname system{};
+  if (uname(&system) == 0)
+    run.system = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
   run.cpu = processor_name();
   run.threads = thread_count();
   rusage usage{};

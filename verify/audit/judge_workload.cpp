@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -35,6 +36,30 @@ struct CandidateRuns {
   std::vector<std::size_t> waypoint_runs;
 };
 
+// Biases of -inf among the vocabulary entries that exist.
+Index impossible_entries(const Problem& problem, const Options& options) {
+  Index count = 0;
+  for (const auto& bias : {problem.student_bias, problem.teacher_bias}) {
+    if (!bias) continue;
+    for (Index v = 0; v < valid_vocab(problem, options); ++v)
+      if ((*bias)(v) == -std::numeric_limits<double>::infinity()) ++count;
+  }
+  return count;
+}
+
+// Ignored tokens whose inputs hold NaN or infinity.
+Index poisoned_tokens(const Problem& problem, const Options& options) {
+  Index count = 0;
+  for (Index t = 0; t < problem.tokens(); ++t) {
+    if (is_counted(problem, options, t)) continue;
+    bool finite = true;
+    for (const MatrixView* input : {&problem.student_input, &problem.teacher_input})
+      for (Index h = 0; h < input->cols; ++h) finite = finite && std::isfinite((*input)(t, h));
+    if (!finite) ++count;
+  }
+  return count;
+}
+
 WorkloadInfo info_of(const Workload& workload, const Problem& problem, const Options& options) {
   const CaseSpec& spec = workload.spec;
   const Family& family = find_family(spec.family);
@@ -52,6 +77,8 @@ WorkloadInfo info_of(const Workload& workload, const Problem& problem, const Opt
   info.beta = options.beta;
   info.temperature = options.temperature;
   info.seed = spec.seed;
+  info.impossible_entries = impossible_entries(problem, options);
+  info.poisoned_tokens = poisoned_tokens(problem, options);
   return info;
 }
 

@@ -22,5 +22,10 @@ std::string audit_csv(const AuditReport& report);
 
 // What was judged and what was found, each a plain sentence made from the numbers.
 std::vector<std::string> audit_summary(const AuditReport& report);
+// Of these sentences, those about the workloads in depth.
+std::vector<std::string> depth_summary(const AuditReport& report);
+
+// One self-contained page: no network, no script. XHTML as well as HTML5.
+std::string audit_html(const AuditReport& report);
 
 }  // namespace fljsd

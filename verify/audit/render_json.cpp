@@ -22,11 +22,26 @@ Json to_json(const RunRecord& run) {
           {"commit", run.commit},
           {"compiler", run.compiler},
           {"build_type", run.build_type},
+          {"libraries", run.libraries},
+          {"system", run.system},
           {"cpu", run.cpu},
           {"threads", run.threads},
           {"seed", run.seed},
           {"seconds", json_number(run.seconds)},
           {"peak_memory_bytes", run.peak_memory}};
+}
+
+Json to_json(const CandidateInfo& info) {
+  Json places = Json::object();
+  for (const RoundingPlace& place : info.places)
+    places[place.place] = place.format.empty() ? Json() : Json(place.format);
+  return {{"name", info.name},
+          {"description", info.description},
+          {"class", name(info.accuracy_class)},
+          {"formula", info.formula},
+          {"keeps_in", std::move(places)},
+          {"weight_grad_summed_over_chunks", info.chunked_weight_grad},
+          {"steps_around_0_times_infinity", info.guarded}};
 }
 
 Json to_json(const WorkloadInfo& info) {
@@ -42,7 +57,9 @@ Json to_json(const WorkloadInfo& info) {
           {"strength", to_json(info.strength)},
           {"beta", info.beta},
           {"temperature", info.temperature},
-          {"seed", info.seed}};
+          {"seed", info.seed},
+          {"biases_of_minus_infinity", info.impossible_entries},
+          {"ignored_tokens_not_finite", info.poisoned_tokens}};
 }
 
 Json to_json(const Errors& errors) {
@@ -100,9 +117,13 @@ Json to_json(const WorkloadReport& workload) {
 }  // namespace
 
 Json audit_json(const AuditReport& report) {
-  return {{"schema", AuditReport::schema}, {"run", to_json(report.run)},
-          {"pass", report.pass()},         {"summary", audit_summary(report)},
-          {"survey", list(report.survey)}, {"in_depth", list(report.in_depth)}};
+  return {{"schema", AuditReport::schema},
+          {"run", to_json(report.run)},
+          {"pass", report.pass()},
+          {"summary", audit_summary(report)},
+          {"candidates", list(report.candidates)},
+          {"survey", list(report.survey)},
+          {"in_depth", list(report.in_depth)}};
 }
 
 }  // namespace fljsd

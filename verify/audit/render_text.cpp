@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "verify/audit/findings.h"
 #include "verify/audit/render.h"
 #include "verify/audit/text_parts.h"
 #include "verify/report/number.h"
@@ -46,6 +47,38 @@ std::string family_table(const std::vector<WorkloadReport>& survey, const Number
   return table.text(2, width);
 }
 
+// Why errors relative to the gradient can be absent, or large without breaking a budget: said only where it
+// happens.
+std::string about_relative_errors(const std::vector<WorkloadReport>& survey) {
+  std::vector<std::string> zero, not_finite, tiny;
+  const auto add = [](std::vector<std::string>& families, const std::string& family) {
+    if (families.empty() || families.back() != family) families.push_back(family);
+  };
+  for (const WorkloadReport& workload : survey) {
+    const std::string& family = workload.info.family;
+    // Zeros are off by the whole gradient: by 0 only if it is 0.
+    if (!workload.zero.student_input_grad) {
+      add(not_finite, family);
+    } else if (*workload.zero.student_input_grad == 0) {
+      add(zero, family);
+    }
+    for (const CandidateReport& candidate : workload.candidates) {
+      const auto& error = candidate.errors.student_input_grad;
+      if (error && *error > 1 && candidate.verdict.pass()) add(tiny, family);
+    }
+  }
+  std::string text;
+  if (!zero.empty())
+    text += fmt::format(" A dash on {}: the true gradient is 0, so nothing is relative to it.", listed(zero));
+  if (!not_finite.empty())
+    text += fmt::format(" A dash on {}: it holds NaN or infinity.", listed(not_finite));
+  if (!tiny.empty())
+    text += fmt::format(
+        " Above 1 and within the budget on {}: the true gradient is smaller than what the class resolves.",
+        listed(tiny));
+  return text;
+}
+
 std::string survey_text(const std::vector<WorkloadReport>& survey, int width) {
   if (survey.empty()) return "";
   std::string out = section("All input families, small sizes");
@@ -68,8 +101,10 @@ std::string survey_text(const std::vector<WorkloadReport>& survey, int width) {
       width);
   out += '\n';
   out += paragraph(
-      "Relative L2 error of the student-input gradient, the worst of each family's cases. An answer of "
-      "zeros scores 1.",
+      std::string("Relative L2 error of the student-input gradient, the worst of each family's cases. An ") +
+          "answer of "
+          "zeros scores 1." +
+          about_relative_errors(survey),
       width);
   out += family_table(
       survey, [](const CandidateReport& c) { return c.errors.student_input_grad; }, error_cell, width);
@@ -103,12 +138,10 @@ std::string audit_text(const AuditReport& report, int width) {
   out += section("Summary");
   for (const std::string& sentence : audit_summary(report)) out += paragraph(sentence, width);
   const RunRecord& run = report.run;
-  out += '\n' +
-         styled(Style::dim,
-                fmt::format("  fljsd {} {}, {}, {} threads, seed {}, {}, peak memory {}", run.version,
-                            run.commit, run.cpu, run.threads, run.seed, duration(run.seconds),
-                            byte_count(static_cast<double>(run.peak_memory)))) +
-         '\n';
+  const std::string record = fmt::format(
+      "fljsd {} {}, {}, {} threads, seed {}, {}, peak memory {}", run.version, run.commit, run.cpu,
+      run.threads, run.seed, duration(run.seconds), byte_count(static_cast<double>(run.peak_memory)));
+  out += "\n  " + styled(Style::dim, wrapped(record, width - 2, 2)) + '\n';
   return out;
 }
 

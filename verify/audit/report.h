@@ -19,11 +19,29 @@ struct RunRecord {
   std::string command;  // as typed
   std::string date;     // UTC, ISO 8601
   std::string version, commit, compiler, build_type;
+  std::string libraries;  // "Eigen 3.4.0, Boost 1.74.0, MPFR 4.2.0"
+  std::string system;     // "Linux 6.1.0 x86_64"
   std::string cpu;
   int threads = 0;
   std::uint64_t seed = 0;
   double seconds = 0;
   std::int64_t peak_memory = 0;  // bytes resident at most
+};
+
+// Where a candidate may round, and the format in which it keeps the values of that place.
+struct RoundingPlace {
+  std::string place;   // "log-softmax"
+  std::string format;  // "bf16", "fp32" or "float64"; empty for a place that the candidate does not have
+};
+
+// What is judged.
+struct CandidateInfo {
+  std::string name, description;
+  AccuracyClass accuracy_class = AccuracyClass::fp32_logits;  // what it declares
+  std::vector<RoundingPlace> places;                          // the same places for all candidates, in order
+  std::string formula;                                        // "log mixture"
+  bool chunked_weight_grad = false;                           // Chunking::by_sizes
+  bool guarded = true;                                        // see Pipeline::guarded
 };
 
 // The inputs of one workload.
@@ -39,6 +57,8 @@ struct WorkloadInfo {
   std::optional<double> strength;
   double beta = 0, temperature = 0;
   std::uint64_t seed = 0;
+  // What a pipeline must step around: biases of −inf, and tokens that are ignored and hold NaN or infinity.
+  Index impossible_entries = 0, poisoned_tokens = 0;
 };
 
 // The errors of one result in the numbers that a reader compares first. Absent: not computed, or the truth is
@@ -96,6 +116,7 @@ struct WorkloadReport {
 struct AuditReport {
   static constexpr int schema = 1;
   RunRecord run;
+  std::vector<CandidateInfo> candidates;
   std::vector<WorkloadReport> survey;    // every family, small
   std::vector<WorkloadReport> in_depth;  // the published size, with attribution and certified tokens
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "verify/audit/findings.h"
 #include "verify/audit/render.h"
 #include "verify/report/number.h"
 
@@ -13,13 +14,6 @@ namespace {
 
 std::string counted(std::size_t count, const std::string& one, const std::string& many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
-// "a", "a and b", "a, b and c"
-std::string listed(const std::vector<std::string>& names) {
-  if (names.size() < 2) return fmt::format("{}", fmt::join(names, ""));
-  const std::vector<std::string> first(names.begin(), names.end() - 1);
-  return fmt::format("{} and {}", fmt::join(first, ", "), names.back());
 }
 
 std::string what_was_judged(const AuditReport& report) {
@@ -43,58 +37,21 @@ std::string what_was_judged(const AuditReport& report) {
   return text + '.';
 }
 
-// How one candidate breaks its class.
-struct Finding {
-  std::string candidate;
-  AccuracyClass accuracy_class;
-  std::set<std::string> not_finite;   // families where it returns NaN or infinity and the truth is finite
-  const VerdictRow* worst = nullptr;  // of the other findings, and where
-  std::string family;
-};
-
-std::vector<Finding> findings(const AuditReport& report) {
-  std::vector<Finding> all;
-  for (const auto* part : {&report.survey, &report.in_depth}) {
-    for (const WorkloadReport& workload : *part) {
-      for (const CandidateReport& candidate : workload.candidates) {
-        const VerdictRow* row = candidate.verdict.worst();
-        if (candidate.verdict.pass() || !row) continue;
-        auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Finding& f) { return f.candidate == candidate.name; });
-        if (found == all.end())
-          found = all.insert(all.end(), {candidate.name, candidate.verdict.accuracy_class, {}, nullptr, ""});
-        if (std::isinf(row->error)) {
-          found->not_finite.insert(workload.info.family);
-        } else if (!found->worst || row->ratio > found->worst->ratio) {
-          found->worst = row;
-          found->family = workload.info.family;
-        }
-      }
-    }
-  }
-  return all;
-}
-
 std::vector<std::string> broken_classes(const AuditReport& report) {
-  const std::vector<Finding> all = findings(report);
   std::vector<std::string> sentences;
-  std::set<std::string> told;  // candidates that share a sentence
-  for (const Finding& f : all) {
-    if (f.worst) {
-      sentences.push_back(
-          fmt::format("{} breaks its class {} on {}: {} ({}) is off by {}, {} times the budget.", f.candidate,
-                      name(f.accuracy_class), f.family, f.worst->quantity, f.worst->measure,
-                      short_number(f.worst->error), short_number(f.worst->ratio)));
-    }
-    if (f.not_finite.empty() || told.count(f.candidate)) continue;
-    std::vector<std::string> alike;
-    for (const Finding& other : all)
-      if (other.not_finite == f.not_finite) alike.push_back(other.candidate);
-    told.insert(alike.begin(), alike.end());
+  for (const Finding& f : findings(report)) {
+    if (!f.worst) continue;
+    sentences.push_back(
+        fmt::format("{} breaks its class {} on {}: {} ({}) is off by {}, {} times the budget.", f.candidate,
+                    name(f.accuracy_class), f.family, f.worst->quantity, f.worst->measure,
+                    short_number(f.worst->error), short_number(f.worst->ratio)));
+  }
+  for (const NotFinite& group : not_finite(report)) {
     sentences.push_back(
         fmt::format("On {} inputs {} {} NaN or infinity where the truth is finite, which breaks any class.",
-                    listed({f.not_finite.begin(), f.not_finite.end()}), listed(alike),
-                    alike.size() == 1 ? "returns" : "return"));
+                    listed({group.families.begin(), group.families.end()}), listed(group.candidates),
+                    group.candidates.size() == 1 ? "returns" : "return"));
+    sentences.insert(sentences.end(), group.causes.begin(), group.causes.end());
   }
   if (sentences.empty()) sentences.push_back("Every candidate keeps the class it declares.");
   return sentences;
@@ -187,11 +144,17 @@ std::string about_certified(const AuditReport& report) {
 
 }  // namespace
 
+std::vector<std::string> depth_summary(const AuditReport& report) {
+  std::vector<std::string> sentences;
+  for (const WorkloadReport& workload : report.in_depth)
+    for (std::string& sentence : about_workload(workload)) sentences.push_back(std::move(sentence));
+  return sentences;
+}
+
 std::vector<std::string> audit_summary(const AuditReport& report) {
   std::vector<std::string> sentences{what_was_judged(report)};
   for (std::string& sentence : broken_classes(report)) sentences.push_back(std::move(sentence));
-  for (const WorkloadReport& workload : report.in_depth)
-    for (std::string& sentence : about_workload(workload)) sentences.push_back(std::move(sentence));
+  for (std::string& sentence : depth_summary(report)) sentences.push_back(std::move(sentence));
   if (std::string sentence = about_certified(report); !sentence.empty())
     sentences.push_back(std::move(sentence));
   return sentences;

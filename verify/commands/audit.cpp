@@ -22,7 +22,7 @@ struct AuditOptions {
   bool quick = false, full = false;
   Index tokens = 0, hidden = 0, vocab = 0;
   const CLI::Option *has_tokens = nullptr, *has_hidden = nullptr, *has_vocab = nullptr;
-  std::string json, csv;
+  std::string json, csv, html;
 };
 
 int run(AuditOptions& options, const std::string& command_line) {
@@ -34,9 +34,10 @@ int run(AuditOptions& options, const std::string& command_line) {
   const AuditPlan plan = make_plan(request);
   // Before minutes of work, not after them.
   const bool json_to_stdout = options.json == "-";
-  for (const std::string& path : {options.json, options.csv})
+  for (const std::string& path : {options.json, options.csv, options.html})
     if (!path.empty() && path != "-") require_writable(path);
   if (options.csv == "-") throw UsageError("--csv takes a file, not '-'.");
+  if (options.html == "-") throw UsageError("--html takes a file, not '-'.");
 
   const auto begin = std::chrono::steady_clock::now();
   AuditReport report;
@@ -56,6 +57,7 @@ int run(AuditOptions& options, const std::string& command_line) {
   // Files first: `fljsd audit --json F | head` must not lose F.
   if (!options.json.empty() && !json_to_stdout) write_text(options.json, audit_json(report).dump(2) + '\n');
   if (!options.csv.empty()) write_text(options.csv, audit_csv(report));
+  if (!options.html.empty()) write_text(options.html, audit_html(report));
   if (json_to_stdout) {
     fmt::print("{}\n", audit_json(report).dump(2));
   } else {
@@ -105,6 +107,8 @@ Action setup_audit(CLI::App& app) {
   app.add_option("--json", options->json,
                  "Write the report to this file as JSON; - prints it in place of the tables");
   app.add_option("--csv", options->csv, "Write the report to this file as CSV");
+  app.add_option("--html", options->html,
+                 "Write the report to this file as one page with drawings, which needs no network");
   return [options](const std::string& command_line) { return run(*options, command_line); };
 }
 

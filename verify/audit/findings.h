@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which candidates break their class, how, and why as far as the report tells.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "verify/audit/report.h"
+
+namespace fljsd {
+
+// How one candidate breaks its class.
+struct Finding {
+  std::string candidate;
+  AccuracyClass accuracy_class = AccuracyClass::fp32_logits;
+  std::set<std::string> not_finite;   // families where it returns NaN or infinity and the truth is finite
+  const VerdictRow* worst = nullptr;  // of the other findings, and where; lives as long as the report
+  std::string family;
+};
+
+// One for each candidate that breaks its class, in the order in which they are found.
+std::vector<Finding> findings(const AuditReport& report);
+
+// Candidates that return NaN or infinity on the same families.
+struct NotFinite {
+  std::vector<std::string> candidates;
+  std::set<std::string> families;
+  // Whole sentences, one for each cause that the candidates' arithmetic and the inputs explain.
+  std::vector<std::string> causes;
+};
+std::vector<NotFinite> not_finite(const AuditReport& report);
+
+// "a", "a and b", "a, b and c"
+std::string listed(const std::vector<std::string>& names);
+
+}  // namespace fljsd

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a pipeline may round, and what it keeps there: Pipeline as a table that people read.
+#pragma once
+
+#include "reference/rounding.h"
+#include "verify/audit/report.h"
+
+namespace fljsd {
+
+// `input` is the format of the tensors, which some pipelines store intermediate values in.
+CandidateInfo candidate_info(const RoundingModel& model, DType input);
+
+}  // namespace fljsd
