@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "reference/rounding.h"
+#include "verify/candidates/cuda_stage.h"
 #include "verify/candidates/external.h"
 #include "verify/candidates/function_candidate.h"
+#include "verify/zoo/fault.h"
 
 namespace fljsd {
 namespace {
@@ -61,6 +63,9 @@ const std::vector<Maker>& makers() {
 std::vector<CandidateEntry> list_candidates() {
   std::vector<CandidateEntry> list;
   for (const Maker& maker : makers()) list.push_back(maker.entry);
+  for (const CandidateEntry& stage : list_cuda_candidates()) list.push_back(stage);
+  list.push_back(
+      {"zoo:NAME", "one of " + std::to_string(zoo::faults().size()) + " with a known fault: docs/zoo.md"});
   list.push_back({"exec:COMMAND", "any program that speaks the protocol of docs/verify_your_kernel.md"});
   return list;
 }
@@ -75,13 +80,18 @@ std::unique_ptr<Candidate> make_candidate(const std::string& specification, doub
     if (timeout > 0) limits.answer = std::chrono::milliseconds(std::llround(timeout * 1000));
     return std::make_unique<ExternalCandidate>(command, limits);
   }
+  constexpr std::string_view cuda = "cuda:";
+  if (specification.starts_with(cuda)) return make_cuda_candidate(specification.substr(cuda.size()));
+  constexpr std::string_view fault = "zoo:";
+  if (specification.starts_with(fault)) return make(zoo::find_fault(specification.substr(fault.size())));
   std::string names;
   for (const Maker& maker : makers()) {
     if (maker.entry.name == specification) return maker.make();
     names += maker.entry.name + ", ";
   }
+  for (const CandidateEntry& stage : list_cuda_candidates()) names += stage.name + ", ";
   throw std::invalid_argument("candidate is '" + specification + "', but it must be one of " + names +
-                              "or exec:COMMAND.");
+                              "zoo:NAME (docs/zoo.md) or exec:COMMAND.");
 }
 
 const char* name(Failure::Kind kind) {

@@ -18,10 +18,6 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-int dtype_code(DType dtype) {
-  return dtype == DType::bf16 ? FLJSD_BF16 : dtype == DType::f16 ? FLJSD_F16 : FLJSD_F32;
-}
-
 HostMatrix make_matrix(DType dtype, Index rows, Index cols, Index pad) {
   HostMatrix m{dtype, rows, cols, cols + pad, {}};
   // all bits set: NaN in every format
@@ -134,167 +130,40 @@ HostCase make_case(const Recipe& r) {
   return c;
 }
 
-bool StageResult::same_bits(const StageResult& other) const {
-  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
-             return std::memcmp(&x, &y, sizeof x) == 0;
-           });
+namespace {
+
+StageRequest request_for(const HostCase& host, const std::string& stage, bool gradients,
+                         const Configure& configure) {
+  const Recipe& r = host.recipe;
+  StageRequest request;
+  request.stage = stage;
+  request.gradients = gradients;
+  request.gradient_dtype = r.gradient_dtype.value_or(r.student_dtype);
+  request.gradient_padding = r.pad;
+  request.offset = [misalign = r.misalign](DType dtype) {
+    return static_cast<std::size_t>(misalign) * size_of(dtype);
   };
-  return std::memcmp(&loss, &other.loss, sizeof loss) == 0 && same(token_loss, other.token_loss) &&
-         input_grad.bytes == other.input_grad.bytes && weight_grad.bytes == other.weight_grad.bytes &&
-         same(bias_grad, other.bias_grad);
+  if (configure) request.configure = configure;
+  return request;
 }
+
+}  // namespace
 
 DeviceCase::DeviceCase(const HostCase& host, const std::string& stage, bool gradients,
                        const Configure& configure)
-    : host_(host), name_(stage + ": " + describe(host.recipe)), gradients_(gradients) {
-  const Recipe& r = host_.recipe;
-  gradient_dtype_ = r.gradient_dtype.value_or(r.student_dtype);
-  grad_ld_ = r.student_hidden + r.pad;
-  fljsd_config config;
-  check_status(fljsd_config_init(&config, sizeof config));
-  config.tokens = r.tokens;
-  config.vocab = r.vocab;
-  config.student_hidden = host_.student_input.cols;
-  config.teacher_hidden = host_.teacher_input.cols;
-  config.student_input_ld = host_.student_input.ld;
-  config.student_weight_ld = host_.student_weight.ld;
-  config.teacher_input_ld = host_.teacher_input.ld;
-  config.teacher_weight_ld = host_.teacher_weight.ld;
-  config.student_input_grad_ld = config.student_weight_grad_ld = grad_ld_;
-  config.student_dtype = dtype_code(r.student_dtype);
-  config.teacher_dtype = dtype_code(r.teacher_dtype);
-  config.gradient_dtype = dtype_code(gradient_dtype_);
-  config.student_bias_dtype = r.student_bias ? dtype_code(*r.student_bias) : FLJSD_ABSENT;
-  config.teacher_bias_dtype = r.teacher_bias ? dtype_code(*r.teacher_bias) : FLJSD_ABSENT;
-  config.has_labels = host_.labels.has_value();
-  config.ignore_index = r.options.ignore_index;
-  config.valid_vocab = r.options.valid_vocab.value_or(0);
-  config.beta = r.options.beta;
-  config.temperature = r.options.temperature;
-  config.reduction = r.options.reduction == Reduction::batchmean ? FLJSD_BATCHMEAN
-                     : r.options.reduction == Reduction::sum     ? FLJSD_SUM
-                                                                 : FLJSD_NONE;
-  config.gradients =
-      gradients ? FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD | FLJSD_STUDENT_BIAS_GRAD : 0;
-  config.stage = stage.c_str();
-  if (configure) configure(config);
-  check_status(fljsd_plan_create(&config, &plan_));
-
-  const auto misaligned = [&](DType dtype) { return static_cast<std::size_t>(r.misalign) * size_of(dtype); };
-  const auto upload = [&](const HostMatrix& m) {
-    inputs_.push_back({&m, DeviceBuffer(m.bytes, misaligned(m.dtype))});
-  };
-  upload(host_.student_input);
-  upload(host_.student_weight);
-  upload(host_.teacher_input);
-  upload(host_.teacher_weight);
-  if (host_.student_bias) upload(*host_.student_bias);
-  if (host_.teacher_bias) upload(*host_.teacher_bias);
-  if (host_.labels) {
-    std::vector<std::byte> bytes(host_.labels->size() * 8);
-    if (!bytes.empty()) std::memcpy(bytes.data(), host_.labels->data(), bytes.size());
-    labels_ = DeviceBuffer(bytes);
-  }
-  loss_ = DeviceBuffer(4);
-  token_loss_ = DeviceBuffer(static_cast<std::size_t>(r.tokens) * 4);
-  if (gradients_) {
-    const auto matrix = [&](Index rows) {
-      return DeviceBuffer(static_cast<std::size_t>(rows * grad_ld_) * size_of(gradient_dtype_),
-                          misaligned(gradient_dtype_));
-    };
-    input_grad_ = matrix(r.tokens);
-    weight_grad_ = matrix(r.vocab);
-    bias_grad_ = DeviceBuffer(static_cast<std::size_t>(r.vocab) * 4);
-  }
-  std::uint64_t bytes = 0;
-  check_status(fljsd_plan_workspace_bytes(plan_, pass(), &bytes));
-  workspace_ = DeviceBuffer(static_cast<std::size_t>(bytes));
-}
-
-DeviceCase::~DeviceCase() {
-  if (owns_plan_) fljsd_plan_destroy(plan_);
-}
-
-void DeviceCase::share_plan(const DeviceCase& other) {
-  if (owns_plan_) fljsd_plan_destroy(plan_);
-  plan_ = other.plan_;
-  owns_plan_ = false;
-}
-
-fljsd_tensors DeviceCase::tensors() const {
-  fljsd_tensors t{};
-  t.struct_size = sizeof t;
-  std::size_t i = 0;
-  t.student_input = inputs_[i++].device.get();
-  t.student_weight = inputs_[i++].device.get();
-  t.teacher_input = inputs_[i++].device.get();
-  t.teacher_weight = inputs_[i++].device.get();
-  if (host_.student_bias) t.student_bias = inputs_[i++].device.get();
-  if (host_.teacher_bias) t.teacher_bias = inputs_[i++].device.get();
-  t.labels = labels_.as<const std::int64_t>();
-  t.loss = loss_.as<float>();
-  t.token_loss = token_loss_.as<float>();
-  t.student_input_grad = input_grad_.get();
-  t.student_weight_grad = weight_grad_.get();
-  t.student_bias_grad = bias_grad_.as<float>();
-  return t;
-}
-
-void DeviceCase::enqueue(cudaStream_t stream) {
-  const fljsd_tensors t = tensors();
-  check_status(gradients_ ? fljsd_forward_backward(plan_, &t, workspace_.get(), workspace_.size(), stream)
-                          : fljsd_forward(plan_, &t, workspace_.get(), workspace_.size(), stream));
-}
+    : name_(stage + ": " + describe(host.recipe)),
+      call_(host.problem(), host.recipe.options, request_for(host, stage, gradients, configure)) {}
 
 StageResult DeviceCase::run(std::uint8_t workspace_poison) {
-  workspace_.fill(workspace_poison);
-  for (DeviceBuffer* output : {&loss_, &token_loss_, &input_grad_, &weight_grad_, &bias_grad_}) {
-    if (output->get() != nullptr) output->fill(0xff);
-  }
-  enqueue(nullptr);
-  return collect();
+  return checked(call_.run(workspace_poison));
 }
 
 StageResult DeviceCase::collect() {
-  check_cuda(cudaDeviceSynchronize());
-  const Recipe& r = host_.recipe;
-  for (const Input& input : inputs_) {
-    EXPECT_EQ(input.device.to_host(), input.host->bytes) << name_ << ": an input was written";
-    EXPECT_TRUE(input.device.intact()) << name_ << ": bytes next to an input were written";
-  }
-  for (const DeviceBuffer* output :
-       {&loss_, &token_loss_, &input_grad_, &weight_grad_, &bias_grad_, &workspace_}) {
-    if (output->get() == nullptr) continue;
-    EXPECT_TRUE(output->intact()) << name_ << ": bytes next to an output were written";
-  }
-  const auto floats = [](const DeviceBuffer& buffer) {
-    const std::vector<std::byte> bytes = buffer.to_host();
-    std::vector<float> values(bytes.size() / 4);
-    if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  };
-  StageResult result;
-  result.loss = floats(loss_)[0];
-  result.token_loss = floats(token_loss_);
-  if (!gradients_) return result;
-  const auto matrix = [&](const DeviceBuffer& buffer, Index rows, const char* what) {
-    const HostMatrix m{gradient_dtype_, rows, r.student_hidden, grad_ld_, buffer.to_host()};
-    const std::size_t size = size_of(m.dtype);
-    bool gaps_untouched = true;
-    for (Index row = 0; row < rows; ++row) {
-      const auto gap =
-          m.bytes.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(row * m.ld + m.cols) * size);
-      gaps_untouched &=
-          std::all_of(gap, gap + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(r.pad) * size),
-                      [](std::byte b) { return b == std::byte{0xff}; });
-    }
-    EXPECT_TRUE(gaps_untouched) << name_ << ": bytes between the rows of the " << what << " were written";
-    return m;
-  };
-  result.input_grad = matrix(input_grad_, r.tokens, "input gradient");
-  result.weight_grad = matrix(weight_grad_, r.vocab, "weight gradient");
-  result.bias_grad = floats(bias_grad_);
+  return checked(call_.collect());
+}
+
+StageResult DeviceCase::checked(StageResult result) const {
+  for (const std::string& violation : call_.violations()) ADD_FAILURE() << name_ << ": " << violation;
   return result;
 }
 

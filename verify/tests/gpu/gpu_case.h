@@ -13,7 +13,7 @@
 
 #include "cuda/fljsd.h"
 #include "reference/linear_jsd.h"
-#include "verify/tests/gpu/device_memory.h"
+#include "verify/candidates/cuda/stage_call.h"
 
 namespace fljsd::testing {
 
@@ -40,17 +40,6 @@ struct Recipe {
 
 std::string describe(const Recipe& recipe);
 
-// A matrix or vector in its storage format, rows `ld` elements apart.
-struct HostMatrix {
-  DType dtype = DType::f32;
-  Index rows = 0, cols = 0, ld = 0;
-  std::vector<std::byte> bytes;
-
-  MatrixView view() const { return {dtype, bytes.data(), rows, cols, ld}; }
-  double at(Index r, Index c) const { return load(dtype, bytes.data(), r * ld + c); }
-  void set(Index r, Index c, double value) { store(dtype, bytes.data(), r * ld + c, value); }
-};
-
 struct HostCase {
   Recipe recipe;
   HostMatrix student_input, student_weight, teacher_input, teacher_weight;
@@ -61,56 +50,34 @@ struct HostCase {
 };
 HostCase make_case(const Recipe& recipe);
 
-// What a stage returned, decoded.
-struct StageResult {
-  float loss = 0;
-  std::vector<float> token_loss;
-  HostMatrix input_grad, weight_grad;  // empty when not wanted
-  std::vector<float> bias_grad;
-
-  // Bit for bit, gaps between rows included.
-  bool same_bits(const StageResult& other) const;
-};
+using StageResult = StageOutput;
 
 // Fields of the configuration that a test sets besides the recipe's.
 using Configure = std::function<void(fljsd_config&)>;
 
-// Everything that a call needs on the device. Checks what must hold for every run: status OK, inputs
-// unchanged, nothing written outside outputs and workspace or between rows.
+// A call of a stage on a case. Reports what StageCall finds wrong to GoogleTest.
 class DeviceCase {
  public:
   DeviceCase(const HostCase& host, const std::string& stage, bool gradients, const Configure& configure = {});
-  ~DeviceCase();
 
-  // The pass is forward_backward when gradients are wanted. Outputs are poisoned before. Reports failures to
-  // GoogleTest.
+  // The pass is forward_backward when gradients are wanted. Outputs are poisoned before.
   StageResult run(std::uint8_t workspace_poison = 0xff);
   // Without waiting or checking; for concurrent runs.
-  void enqueue(cudaStream_t stream);
+  void enqueue(cudaStream_t stream) { call_.enqueue(stream); }
   StageResult collect();
   // The plan itself; for calls that a test makes by hand.
-  fljsd_plan* plan() const { return plan_; }
-  fljsd_tensors tensors() const;
-  const DeviceBuffer& workspace() const { return workspace_; }
-  int pass() const { return gradients_ ? FLJSD_FORWARD_BACKWARD : FLJSD_FORWARD; }
+  fljsd_plan* plan() const { return call_.plan(); }
+  fljsd_tensors tensors() const { return call_.tensors(); }
+  const DeviceBuffer& workspace() const { return call_.workspace(); }
   // Uses the plan of another case with equal recipe.
-  void share_plan(const DeviceCase& other);
+  void share_plan(const DeviceCase& other) { call_.share_plan(other.call_); }
   std::string name() const { return name_; }
 
  private:
-  struct Input {
-    const HostMatrix* host;
-    DeviceBuffer device;
-  };
-  HostCase host_;
+  StageResult checked(StageResult result) const;
+
   std::string name_;
-  bool gradients_;
-  fljsd_plan* plan_ = nullptr;
-  bool owns_plan_ = true;
-  DType gradient_dtype_;
-  Index grad_ld_ = 0;
-  std::vector<Input> inputs_;
-  DeviceBuffer labels_, loss_, token_loss_, input_grad_, weight_grad_, bias_grad_, workspace_;
+  StageCall call_;
 };
 
 // How far a stage may be from exact arithmetic on the logits that its products deliver.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory for tests: owned, poisoned, and surrounded by guard bytes.
+// Device memory of checked runs: owned, poisoned, and surrounded by guard bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace fljsd::testing {
+namespace fljsd {
 
 // Throws std::runtime_error naming the error.
 void check_cuda(cudaError_t error);
@@ -43,4 +43,4 @@ class DeviceBuffer {
   std::size_t size_ = 0;
 };
 
-}  // namespace fljsd::testing
+}  // namespace fljsd

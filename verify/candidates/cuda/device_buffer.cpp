@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "verify/tests/gpu/device_memory.h"
+#include "verify/candidates/cuda/device_buffer.h"
 
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-namespace fljsd::testing {
+namespace fljsd {
 namespace {
 
 constexpr std::uint8_t guard_byte = 0xa5;
@@ -68,4 +68,4 @@ bool DeviceBuffer::intact() const {
          std::all_of(after.begin(), after.end(), is_guard);
 }
 
-}  // namespace fljsd::testing
+}  // namespace fljsd
