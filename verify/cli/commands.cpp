@@ -12,6 +12,8 @@ const std::vector<Command>& commands() {
       {"loss", "Compute the true losses and gradients of a case", setup_loss},
       {"fuzz", "Search for a case that an implementation gets wrong", setup_fuzz},
       {"check", "Judge a result that any program computed for a case", setup_check},
+      {"bench", "Time the CUDA stages beside the plain matrix products", setup_bench},
+      {"reproduce", "Show published numbers beside measured ones", setup_reproduce},
   };
   return all;
 }

@@ -7,9 +7,11 @@
 namespace fljsd {
 
 Action setup_audit(CLI::App& app);
+Action setup_bench(CLI::App& app);
 Action setup_check(CLI::App& app);
 Action setup_fuzz(CLI::App& app);
 Action setup_gen(CLI::App& app);
 Action setup_loss(CLI::App& app);
+Action setup_reproduce(CLI::App& app);
 
 }  // namespace fljsd

@@ -1,67 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/bench/gpu/clock_log.h"
 
-#include <csignal>
-#include <cstdio>
-#include <memory>
+#include <chrono>
+#include <stdexcept>
 #include <utility>
 
-#include <sys/wait.h>
-#include <unistd.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 namespace fljsd::bench {
 
-ClockLog::ClockLog(int device) {
-  int ends[2];
-  if (pipe(ends) != 0) return;
-  const std::string id = std::to_string(device);
-  process_ = fork();
-  if (process_ == 0) {
-    dup2(ends[1], 1);
-    close(ends[0]);
-    close(ends[1]);
-    execlp("nvidia-smi", "nvidia-smi", "-i", id.c_str(), "--query-gpu=clocks.sm,power.draw,temperature.gpu",
-           "--format=csv,noheader,nounits", "-lms", "100", nullptr);
-    _exit(127);
+// The functions of NVML that are used, as its documentation declares them: nvmlDevice_t is a pointer,
+// nvmlReturn_t an enumeration whose 0 is success, clock type 1 the multiprocessors', sensor 0 the GPU's.
+struct ClockLog::Library {
+  void* handle = nullptr;
+  void* device = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*clock)(void*, int, unsigned*) = nullptr;
+  int (*power)(void*, unsigned*) = nullptr;
+  int (*temperature)(void*, int, unsigned*) = nullptr;
+
+  ~Library() {
+    if (shutdown != nullptr) shutdown();
+    if (handle != nullptr) dlclose(handle);
   }
-  close(ends[1]);
-  pipe_ = ends[0];
-  thread_ = std::thread([this] { read(); });
+
+  template <class Function>
+  void find(const char* name, Function& function) const {
+    function = reinterpret_cast<Function>(dlsym(handle, name));
+    if (function == nullptr) throw std::runtime_error(std::string("NVML has no function ") + name + ".");
+  }
+
+  // Returns the driver's version. Throws std::runtime_error, one sentence.
+  std::string open(int ordinal) {
+    handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) throw std::runtime_error("the driver's library libnvidia-ml.so.1 is not there.");
+    int (*start)() = nullptr;
+    int (*by_bus)(const char*, void**) = nullptr;
+    int (*driver_version)(char*, unsigned) = nullptr;
+    find("nvmlInit_v2", start);
+    find("nvmlDeviceGetHandleByPciBusId_v2", by_bus);
+    find("nvmlSystemGetDriverVersion", driver_version);
+    find("nvmlDeviceGetClockInfo", clock);
+    find("nvmlDeviceGetPowerUsage", power);
+    find("nvmlDeviceGetTemperature", temperature);
+    if (start() != 0) throw std::runtime_error("NVML does not start.");
+    find("nvmlShutdown", shutdown);
+    char bus[64] = "", version[96] = "";
+    // NVML numbers devices in its own order.
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) != cudaSuccess || by_bus(bus, &device) != 0)
+      throw std::runtime_error("NVML does not know the device.");
+    if (driver_version(version, sizeof version) != 0) version[0] = 0;
+    return version;
+  }
+
+  bool read(ClockSample& sample) const {
+    unsigned mhz = 0, milliwatts = 0, degrees = 0;
+    if (clock(device, 1, &mhz) != 0 || power(device, &milliwatts) != 0 ||
+        temperature(device, 0, &degrees) != 0) {
+      return false;
+    }
+    sample = {static_cast<double>(mhz), milliwatts * 1e-3, static_cast<double>(degrees)};
+    return true;
+  }
+};
+
+ClockLog::ClockLog(int device) : library_(std::make_unique<Library>()) {
+  try {
+    driver_ = library_->open(device);
+    source_ = "NVML";
+  } catch (const std::runtime_error& error) {
+    source_ = error.what();
+    return;
+  }
+  thread_ = std::thread([this] {
+    while (!stop_) {
+      ClockSample sample;
+      if (library_->read(sample)) {
+        const std::lock_guard lock(mutex_);
+        samples_.push_back(sample);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
 }
 
 ClockLog::~ClockLog() {
-  if (process_ > 0) {
-    kill(process_, SIGTERM);
-    waitpid(process_, nullptr, 0);
-  }
+  stop_ = true;
   if (thread_.joinable()) thread_.join();
-}
-
-void ClockLog::read() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> in(fdopen(pipe_, "r"), fclose);
-  char line[256];
-  while (in != nullptr && std::fgets(line, sizeof line, in.get()) != nullptr) {
-    ClockSample s;
-    if (std::sscanf(line, "%lf , %lf , %lf", &s.sm_mhz, &s.watts, &s.celsius) != 3) continue;
-    const std::lock_guard lock(mutex_);
-    samples_.push_back(s);
-  }
 }
 
 std::vector<ClockSample> ClockLog::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(samples_, {});
-}
-
-std::string ClockLog::query(int device, const std::string& fields) {
-  const std::string command = "nvidia-smi -i " + std::to_string(device) + " --query-gpu=" + fields +
-                              " --format=csv,noheader 2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> in(popen(command.c_str(), "r"), pclose);
-  char line[512] = "";
-  if (in == nullptr || std::fgets(line, sizeof line, in.get()) == nullptr) return "";
-  std::string text = line;
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
 }
 
 }  // namespace fljsd::bench

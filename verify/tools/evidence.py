@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes data/measured/GPU/evidence.json from the logs of one run on a GPU.
+
+    python3 verify/tools/evidence.py LOGS CUDA_TREE > data/measured/h200/evidence.json
+
+LOGS holds benchmark.json (fljsd bench --json), *_test.json (--gtest_output=json:...), san-TOOL.log (compute-sanitizer's
+output, its command in san-TOOL.command) and fuzz-*.json (fljsd fuzz --json). CUDA_TREE: git rev-parse HEAD:cuda of what ran.
+What is missing in LOGS is missing in the evidence.
+"""
+import json
+import pathlib
+import re
+import sys
+
+
+def gpu_tests(logs):
+    passed = failed = skipped = 0
+    for path in sorted(logs.glob("*_test.json")):
+        for suite in json.loads(path.read_text())["testsuites"]:
+            for test in suite["testsuite"]:
+                if test.get("failures"):
+                    failed += 1
+                elif test["result"] == "SKIPPED":
+                    skipped += 1
+                else:
+                    passed += 1
+    return {"passed": passed, "failed": failed, "skipped": skipped}
+
+
+def sanitizers(logs):
+    found = {}
+    for path in sorted(logs.glob("san-*.log")):
+        text = path.read_text(errors="replace")
+        errors = re.findall(r"(?:ERROR SUMMARY: (\d+) error)|(?:RACECHECK SUMMARY: (\d+) hazard)", text)
+        ran = re.findall(r"\[==========\] (\d+) tests? from .* ran", text)
+        command = path.with_suffix(".command")
+        # Without a summary the tool did not come to its end.
+        found[path.stem.removeprefix("san-")] = {
+            "errors": int(errors[-1][0] or errors[-1][1]) if errors else None,
+            "tests": int(ran[-1]) if ran else None,
+            "command": command.read_text().strip() if command.exists() else None,
+        }
+    return found
+
+
+def fuzzing(logs):
+    found = {}
+    for path in sorted(logs.glob("fuzz-*.json")):
+        report = json.loads(path.read_text())
+        entry = found.setdefault(report["candidate"], {"cases": 0, "recipes": 0, "findings": 0, "seeds": []})
+        entry["cases"] += report["cases"]
+        entry["recipes"] += report["recipes"]
+        entry["findings"] += len(report["findings"])
+        entry["seeds"].append(report["seed"])
+        worst = entry.setdefault("worst_error_over_budget", {})
+        for quantity, ratio in report["worst_ratio"].items():
+            worst[quantity] = max(ratio, worst.get(quantity, 0))
+    return found
+
+
+def headline(bench):
+    ratios = {}
+    for row in bench["rows"]:
+        if row["inputs"] != "uniform" or row["variant"] == "gemm":
+            continue
+        twice = row["pass"] == "full" and row["variant"] == "chunked-vocab"  # computes the logits twice: G6
+        base = "g2" if row["pass"] == "forward" else "g6" if twice else "g4"
+        name = f"{row['variant'].replace('-', '_')}_{row['pass']}_over_{base}"
+        ratio = row["median_ratio_g6"] if twice else row["median_ratio"]
+        ratios.setdefault(name, {})[str(row["tokens"])] = round(ratio, 4)
+    return ratios
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit("Usage: evidence.py LOGS CUDA_TREE")
+    logs, tree = pathlib.Path(sys.argv[1]), sys.argv[2]
+    bench = json.loads((logs / "benchmark.json").read_text())
+    evidence = {
+        "schema": 1,
+        "gpu": bench["gpu"],
+        "driver": bench["driver"],
+        "date": bench["timestamp"],
+        "cuda_tree": tree,
+        "gpu_tests": gpu_tests(logs),
+        "sanitizers": sanitizers(logs),
+        "fuzzing": fuzzing(logs),
+        "inputs": f"uniform k/256, vocab {bench['vocab']}, hidden {bench['hidden']}, bf16",
+        "headline": headline(bench),
+    }
+    print(json.dumps(evidence, indent=1))
+
+
+if __name__ == "__main__":
+    main()
