@@ -22,20 +22,6 @@ const char* style_sheet() {
     --bad: #ff9494; --bad-page: #441a1e; --good: #78da9e; --some: #1a2836; --near: #1f3a55; --bf16-page: #38261a;
   }
 }
-@media print {
-  :root {
-    color-scheme: light;
-    --page: #ffffff; --panel: #f5f7f9; --ink: #1a2026; --dim: #56616c; --line: #cfd6dd; --grid: #e4e9ed;
-    --bf16: #a13f08; --fp32: #0a58a0; --f64: #0a6349;
-    --bad: #ab1c27; --bad-page: #fdeaea; --good: #176338; --some: #eef4fa; --near: #d5e5f4; --bf16-page: #fbeee3;
-  }
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  nav { display: none; }
-  .row, .card, .panel, tr, h2, h3 { break-inside: avoid; }
-  h2, h3, figcaption, caption { break-after: avoid; }
-  .scroll { overflow: visible; }
-  table { font-size: 10px; }
-}
 * { box-sizing: border-box; }
 body {
   margin: 0; background: var(--page); color: var(--ink);
@@ -149,10 +135,36 @@ dd { margin: 0; max-width: 48em; }
   h1 { font-size: 24px; }
   .row { grid-template-columns: minmax(0, 1fr); gap: 0; padding: 3px 0; }
   .row .below, .row .below span { display: inline; margin-left: 8px; }
-  .waterfall thead th:first-child { width: 130px; }
+  .waterfall { min-width: 0; }
+  .waterfall th, .waterfall td { padding: 4px 6px 4px 0; overflow-wrap: break-word; }
+  .waterfall thead th:first-child { width: 100px; }
+  .waterfall thead .dim { white-space: normal; }
   .prose { min-width: 16em; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; }
   dd { margin-bottom: 8px; }
+}
+@media print {
+  :root {
+    color-scheme: light;
+    --page: #ffffff; --panel: #f5f7f9; --ink: #1a2026; --dim: #56616c; --line: #cfd6dd; --grid: #e4e9ed;
+    --bf16: #a13f08; --fp32: #0a58a0; --f64: #0a6349;
+    --bad: #ab1c27; --bad-page: #fdeaea; --good: #176338; --some: #eef4fa; --near: #d5e5f4; --bf16-page: #fbeee3;
+  }
+  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  nav { display: none; }
+  .row, .card, .panel, tr, h2, h3 { break-inside: avoid; }
+  h2, h3, figcaption, caption { break-after: avoid; }
+  body { font-size: 13px; }
+  main { max-width: none; padding: 0; }
+  .scroll { overflow: visible; }
+  table, .digits, .does, .bars span, .waterfall thead th { font-size: 10px; }
+  .formats { font-size: 8.5px; }
+  th, td, .formats th, .formats td { padding: 3px 4px; }
+  .prose { min-width: 0; }
+  .digits { white-space: normal; overflow-wrap: anywhere; }
+  .waterfall { min-width: 0; }
+  .panels { grid-template-columns: minmax(0, 1fr); }
+  .cards { grid-template-columns: repeat(3, minmax(0, 1fr)); }
 }
 )css";
 }

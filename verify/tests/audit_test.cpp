@@ -12,6 +12,7 @@
 #include "verify/audit/attribution.h"
 #include "verify/audit/audit.h"
 #include "verify/audit/render.h"
+#include "verify/judge/metrics.h"
 #include "verify/report/terminal.h"
 
 namespace fljsd {
@@ -210,6 +211,41 @@ TEST(AuditReport, CsvQuotesAndJsonParses) {
   EXPECT_EQ(json["in_depth"][0]["candidates"][0]["errors"]["student_input_grad_relative_l2"], "inf");
   EXPECT_EQ(json["pass"], false);
   EXPECT_FALSE(audit_text(report, 80).empty());
+}
+
+// Fault: "inf" or an empty cell without a word where the truth is 0 and nothing is relative to it.
+TEST(AuditReport, ATruthOfZeroHasAbsoluteErrorsEverywhere) {
+  AuditRequest request;
+  request.families = {"equal-rows"};
+  request.candidates = {"liger"};
+  request.tokens = 4;
+  request.hidden = 16;
+  request.vocab = 64;
+  const AuditReport report = run_audit(make_plan(request), [](const std::string&) {});
+  const auto json = nlohmann::json::parse(audit_json(report).dump());
+  EXPECT_EQ(json.dump().find("\"inf\""), std::string::npos);
+  const auto& verdict = json["survey"][0]["candidates"][0]["verdict"];
+  EXPECT_TRUE(verdict["metrics"]["student_input_grad"]["relative_l2"].is_null());
+  EXPECT_GT(verdict["metrics"]["student_input_grad"]["absolute_l2"], 0);
+  EXPECT_TRUE(verdict["metrics"]["loss"]["relative"].is_null());
+  EXPECT_GT(verdict["metrics"]["loss"]["absolute"], 0);
+  const std::string csv = audit_csv(report);
+  EXPECT_EQ(csv.find("inf"), std::string::npos);
+  EXPECT_NE(csv.find("L2 (the truth is 0)"), std::string::npos);
+  const std::string text = audit_text(report, 120);
+  EXPECT_EQ(text.find(" inf "), std::string::npos);
+  EXPECT_NE(text.find("A dash on equal-rows: the true gradient is 0"), std::string::npos);
+  EXPECT_NE(audit_html(report).find("the truth is 0: absolute L2 errors up to"), std::string::npos);
+}
+
+// Fault: a result of NaN that makes the truth look like 0, and what an answer of zeros scores with it.
+TEST(AuditReport, NanDoesNotMakeTheTruthZero) {
+  const Result truth = small_result(2, {1, 3}, {3, 4, 0, 0.5});
+  Result broken = truth;
+  broken.student_input_grad.setConstant(nan);
+  const MatrixError error = matrix_error(truth.student_input_grad, broken.student_input_grad);
+  EXPECT_EQ(error.row_truth, (std::vector<double>{5, 0.5}));
+  EXPECT_EQ(error.relative_l2, infinity);
 }
 
 // Fault: lines that wrap on an ordinary terminal.

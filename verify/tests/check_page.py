@@ -29,6 +29,13 @@ def page_of(program):
         return path.read_text(encoding="utf-8"), done.returncode
 
 
+def check_refusals(program):
+    """What cannot be written is refused before the work: an audit of the published size would take an hour."""
+    for path in ("/no/such/folder/page.html", "-"):
+        done = subprocess.run([program, "audit", "--full", "--html", path], capture_output=True, text=True)
+        assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done.stderr
+
+
 def luminance(colour):
     def linear(share):
         return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
@@ -55,6 +62,7 @@ def check_colours(style):
 
 
 def main():
+    check_refusals(sys.argv[1])
     text, status = page_of(sys.argv[1])
     assert text.startswith("<!DOCTYPE html>")
     root = ElementTree.fromstring(text)
