@@ -27,6 +27,8 @@ const void* LaidOutCase::copy(DType dtype, const void* data, Index rows, Index c
   void* memory = ::operator new(layout_.misalignment + elements * size, boundary);
   buffers_.emplace_back(static_cast<std::byte*>(memory),
                         [](std::byte* bytes) { ::operator delete(bytes, boundary); });
+  // What stands before and between the rows is NaN, so that reading it shows, and in the same way each time.
+  std::memset(memory, 0xff, layout_.misalignment);
   std::byte* out = buffers_.back().get() + layout_.misalignment;
   for (std::size_t i = 0; i < elements; ++i)
     store(dtype, out, static_cast<Index>(i), std::numeric_limits<double>::quiet_NaN());

@@ -92,7 +92,8 @@ void shrink_options(const Recipe& recipe, Variants& variants) {
   }
   if (temperature != 1) variants.add([](Recipe& r) { r.spec.options.temperature = 1; });
   if (!is_short(temperature))
-    variants.add([&](Recipe& r) { r.spec.options.temperature = std::max(1.0, std::round(temperature)); });
+    for (const double plain : {std::max(1.0, std::round(temperature)), 2.0, 0.5})
+      variants.add([&](Recipe& r) { r.spec.options.temperature = plain; });
   if (options.reduction != Reduction::batchmean)
     variants.add([](Recipe& r) { r.spec.options.reduction = Reduction::batchmean; });
   if (options.valid_vocab) variants.add([](Recipe& r) { r.spec.options.valid_vocab.reset(); });

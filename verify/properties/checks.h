@@ -14,6 +14,7 @@ Check scaled_with_temperature;
 Check flipped_hidden_signs;
 Check poisoned_ignored_tokens;
 Check deleted_ignored_tokens;
+Check relabelled_tokens;
 Check poisoned_padding_entries;
 Check padded_unaligned_layout;
 Check rerun;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -178,6 +179,33 @@ PropertyOutcome deleted_ignored_tokens(const Case& c, const Implementation& impl
   return expect_correspondence(
       with_tokens(whole, counted), whole, f, implementation,
       implementation.removes_ignored_tokens ? Exactness::bitwise : Exactness::bounded);
+}
+
+// A label is only compared with ignore_index. So ignore_index may be any number that the ignored tokens have,
+// and the other labels any numbers beside it: ones that agree with it in their lower or upper half, negative
+// ones, the largest and the smallest.
+PropertyOutcome relabelled_tokens(const Case& c, const Implementation& implementation, std::uint64_t seed) {
+  const Case plain = with_ignored_tokens(c, seed);
+  if (!plain.labels || plain.labels->empty()) return not_applicable("there is no token to label.");
+  constexpr std::int64_t two_32 = std::int64_t{1} << 32;
+  constexpr auto limits = std::numeric_limits<std::int64_t>();
+  const Random random(seed, 0x6c6162656c);
+  const std::array<std::int64_t, 5> marks{plain.options.ignore_index, -100, -1, 0, 7 * two_32 + 5};
+  const std::int64_t mark = marks[static_cast<std::size_t>(random.below(0, std::ssize(marks)))];
+  Case relabelled = plain;
+  relabelled.options.ignore_index = mark;
+  for (std::size_t t = 0; t < plain.labels->size(); ++t) {
+    std::int64_t& label = (*relabelled.labels)[t];
+    if (label == plain.options.ignore_index) {
+      label = mark;
+      continue;
+    }
+    const std::array<std::int64_t, 8> others{mark + two_32, mark - two_32, -100,        -1, 0,
+                                             32000,         limits.max(),  limits.min()};
+    label = others[static_cast<std::size_t>(random.below(static_cast<Index>(t) + 1, std::ssize(others)))];
+    if (label == mark) label = mark + two_32;
+  }
+  return expect_correspondence(plain, relabelled, {}, implementation, Exactness::bitwise);
 }
 
 // Entries at or past valid_vocab do not exist: NaN in their weights and biases changes nothing, and their

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "verify/report/suggest.h"
 #include "verify/zoo/make_fault.h"
 
 namespace fljsd::zoo {
@@ -40,7 +41,9 @@ const Fault& find_fault(std::string_view name) {
   for (const auto part : {faults(), correct_twins()})
     for (const Fault& fault : part)
       if (fault.about.name == name) return fault;
-  throw std::invalid_argument("there is no fault '" + std::string(name) + "' in the zoo.");
+  std::vector<std::string> names;
+  for (const Fault& fault : faults()) names.emplace_back(fault.about.name);
+  throw std::invalid_argument(unknown_name("fault", name, names));
 }
 
 std::unique_ptr<Candidate> make(const Fault& fault) {

@@ -5,22 +5,40 @@
 #include <memory>
 #include <vector>
 
-#include "verify/candidates/function_candidate.h"
 #include "verify/zoo/fault.h"
 #include "verify/zoo/twin.h"
 
 namespace fljsd::zoo {
 
-// A candidate that runs one object of the class, which lives as long as the candidate does and so may keep
-// state.
+// Runs one object of the class until it is reset, so that a fault may keep state.
+template <class Wrong>
+class TwinCandidate : public Candidate {
+ public:
+  explicit TwinCandidate(const Fault& fault) : fault_(fault) {}
+
+  std::string name() const override { return fault_.candidate_name(); }
+  std::string description() const override { return std::string(fault_.about.note); }
+  Declaration declaration() override { return twin_->declaration(); }
+  Outcome compute(const Case& c, const Request& request) override {
+    return compute_views(c.problem(), c.options, request);
+  }
+  bool takes_views() const override { return true; }
+  Outcome compute_views(const Problem& problem, const Options& options, const Request& request) override {
+    return Answer{twin_->run(problem, options, request), Wrong::loss_format};
+  }
+  std::optional<Failure> reset() override {
+    twin_ = std::make_unique<Wrong>();
+    return std::nullopt;
+  }
+
+ private:
+  Fault fault_;
+  std::unique_ptr<Wrong> twin_ = std::make_unique<Wrong>();
+};
+
 template <class Wrong>
 std::unique_ptr<Candidate> make_in_process(const Fault& fault) {
-  const auto pipeline = std::make_shared<Wrong>();
-  return std::make_unique<ViewCandidate>(
-      fault.candidate_name(), std::string(fault.about.note), pipeline->declaration(),
-      [pipeline](const Problem& problem, const Options& options, const Request& request) -> Outcome {
-        return Answer{pipeline->run(problem, options, request), Wrong::loss_format};
-      });
+  return std::make_unique<TwinCandidate<Wrong>>(fault);
 }
 
 // Entries for classes that have an `about`.

@@ -16,23 +16,16 @@
 
 namespace fljsd::zoo {
 
-// What a fault is made of: something that computes a result for any case, whatever class it declares.
-class Pipeline {
- public:
-  virtual ~Pipeline() = default;
-  virtual Declaration declaration() const = 0;
-  virtual Result run(const Problem& problem, const Options& options, const Request& request) = 0;
-};
-
 enum class Model { student, teacher };
 
 template <class Real>
-class Twin : public Pipeline {
+class Twin {
  public:
   static constexpr DType loss_format = sizeof(Real) == sizeof(double) ? DType::f64 : DType::f32;
 
-  Declaration declaration() const override;
-  Result run(const Problem& problem, const Options& options, const Request& request) override;
+  virtual ~Twin() = default;
+  Declaration declaration() const;
+  virtual Result run(const Problem& problem, const Options& options, const Request& request);
 
  protected:
   using Row = std::vector<Real>;          // one number for each vocabulary entry
