@@ -48,7 +48,7 @@ class Candidate:
             raise ValueError(f"accuracy_class is {accuracy_class!r}, but it must be one of {', '.join(CLASSES)}.")
         self.function = function
         self.declaration = {"class": accuracy_class, "deterministic": bool(deterministic), "lacks": list(lacks)}
-        self.last_traceback = ""  # of an exception in the function
+        self.traceback = ""  # of the last exception in the function
 
     def reply(self, line: str | bytes) -> str:
         """The answer to one line of the engine, without the line end."""
@@ -60,8 +60,7 @@ class Candidate:
         except Unsupported as why:
             return json.dumps({"error": f"unsupported: {why}"})
         except Exception as error:
-            self.last_traceback = traceback.format_exc()
-            print(self.last_traceback, file=sys.stderr, end="")
+            self.traceback = traceback.format_exc()
             return json.dumps({"error": f"{type(error).__name__}: {error}"})
         return '{"ok": true}'
 
@@ -113,4 +112,8 @@ def serve(function: Callable, *, lacks=(), accuracy_class="fp32-logits", determi
     sys.stdout.flush()
     os.dup2(2, 1)
     for line in requests:
-        print(candidate.reply(line), file=replies, flush=True)
+        reply = candidate.reply(line)
+        # Standard error first: the engine shows it with the finding.
+        print(candidate.traceback, file=sys.stderr, end="", flush=True)
+        candidate.traceback = ""
+        print(reply, file=replies, flush=True)

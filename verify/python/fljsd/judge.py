@@ -63,7 +63,7 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
             status, said = _run(command, listener, candidate)
         if status not in (0, 1):
             raise ProgramError(refusal("fuzz", said, status))
-        verdict = Verdict(json.loads(Path(report).read_text()), candidate.last_traceback, recipe is not None)
+        verdict = Verdict(json.loads(Path(report).read_text()), candidate.traceback, recipe is not None)
     if not corpus and not verdict.findings:
         shutil.rmtree(kept)  # a folder of our own without counterexamples
     return verdict

@@ -85,7 +85,7 @@ class Verdict:
 
     @property
     def skipped(self) -> dict[str, int]:
-        """How many cases were left out, by the feature that the candidate lacks."""
+        """How many cases were left out, and why: a feature that the candidate lacks, or its own word."""
         return self.report["coverage"]["skipped"]
 
     @property
@@ -123,7 +123,7 @@ class Verdict:
 
     def _notes(self) -> list[str]:
         skipped = ", ".join(f"{feature} ({count})" for feature, count in self.skipped.items())
-        return ([f"Skipped for what the candidate lacks: {skipped}."] if skipped else []) + self.report["warnings"]
+        return ([f"Skipped: {skipped}."] if skipped else []) + self.report["warnings"]
 
     def __str__(self):
         parts = [self._heading(), *map(str, self.findings)]

@@ -84,7 +84,16 @@ class Judge(unittest.TestCase):
         verdict = judge(function, lacks=["grad", "token_loss", "temperature", "reduction_none"], cases=60)
         self.assertTrue(verdict.passed, str(verdict))
         self.assertEqual(wants, {"loss"})
-        self.assertIn("temperature", verdict.skipped)
+
+    def test_unsupported_cases_are_counted_and_nothing_judged_is_no_pass(self):
+        """Catches: a candidate that passes by refusing everything."""
+        def function(case):
+            raise fljsd.Unsupported("anything at all")
+
+        verdict = judge(function, cases=20)
+        self.assertFalse(verdict.passed or verdict.findings)
+        self.assertGreaterEqual(sum(verdict.skipped.values()), 20)
+        self.assertIn("Nothing was judged", str(verdict))
 
     def test_a_refused_argument_is_a_sentence(self):
         with self.assertRaises(fljsd.ProgramError) as caught:

@@ -61,7 +61,7 @@ class Program(unittest.TestCase):
                                          accuracy_class="exact")):
             with self.assertRaises(fljsd.ProgramError) as caught:
                 call()
-            self.assertRegex(str(caught.exception), r"^fljsd \w+ failed: .*\.$")
+            self.assertRegex(str(caught.exception), r"^fljsd \w+ failed: .*[.?]$")
 
 
 class Finding(unittest.TestCase):
