@@ -82,8 +82,8 @@ Real log_q_over_m(const LogRatio<Real>& entry, const Real& beta) {
   using std::exp, std::expm1, std::log, std::log1p;
   const Real& d = entry.d;
   if (pivot(beta) == 1) return -d;
-  if (pivot(d) > 30) return -(d + log(beta + (1 - beta) * exp(-d)));  // e^d may overflow
   const Real z = beta * expm1(d);
+  if (pivot(d) > 30 && !(pivot(z) <= 0.5)) return -(d + log(beta + (1 - beta) * exp(-d)));  // z may overflow
   // Close to z = −1 the sum 1 + z = (1−beta) + beta·e^d has lost its digits, but its terms have not.
   return pivot(z) < -0.5 ? Real(-log((1 - beta) + beta * exp(d))) : Real(-log1p(z));
 }
@@ -97,11 +97,11 @@ Real student_kl_term(const LogRatio<Real>& entry, const Real& beta) {
   if (entry.empty()) return 0;
   const Real& d = entry.d;
   if (pivot(beta) == 1 && pivot(d) == -infinity) return Real(infinity);
-  if (pivot(d) > 30) {  // e^d may overflow, but q·z = beta·(p − q) does not
+  const Real z = beta * expm1(d);
+  if (pivot(d) > 30 && !(pivot(z) <= 0.5)) {  // z may overflow, but q·z = beta·(p − q) does not
     const Real q_log = pivot(d) == infinity ? Real(0) : Real(entry.q() * log_q_over_m(entry, beta));
     return -beta * entry.p() * expm1(-d) + q_log;
   }
-  const Real z = beta * expm1(d);
   if (pivot(z) > -0.5 && pivot(z) < 0.5) return entry.q() * log1p_gap(z);
   return entry.q() * (z + log_q_over_m(entry, beta));
 }

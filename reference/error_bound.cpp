@@ -45,6 +45,7 @@ Storage coarser(const Storage& a, const Storage& b) {
 // rows r of the other factor: of one row of the result, in the 2-norm.
 struct GradientScale {
   double terms = 0;
+  double elements = 1;  // columns of the result
   double absolute = 0;  // Σ |g|·‖r‖
   double square = 0;    // Σ g²·‖r‖²
   double partial =
@@ -53,26 +54,29 @@ struct GradientScale {
   double result = 0;  // ‖Σ g·r‖
 };
 
-// Accumulation alone. The statistical bound for vectors is Pinelis's martingale inequality in a Hilbert
-// space, with the constants of Azuma's.
-double accumulation_error(const GradientScale& scale, const DotArithmetic& dot) {
-  const double partial = std::min(scale.absolute, scale.partial);
-  double error = gamma(scale.terms + 2, dot.unit) * scale.absolute;
+// Accumulation alone: a product and terms − 1 additions, divisor, temperature, and the factor r rounded to
+// the arithmetic's format if it is wider. The statistical bound for vectors is Pinelis's martingale
+// inequality in a Hilbert space, with the constants of Azuma's. `smallest`: what one operation loses to
+// underflow, in units of the unscaled gradient.
+double accumulation_error(const GradientScale& scale, const DotArithmetic& dot, double smallest) {
+  const double partial = std::min(scale.absolute, scale.partial), roundings = scale.terms + 3;
+  double error = gamma(roundings, dot.unit) * scale.absolute;
   if (dot.lambda > 0)
-    error = std::min(error, martingale_error((scale.terms + 2) * partial * partial, scale.terms + 2, dot.unit,
-                                             dot.lambda));
+    error = std::min(error, martingale_error(roundings * partial * partial, roundings, dot.unit, dot.lambda));
   if (dot.block > 0) {
     const double blocks = std::ceil(scale.terms / dot.block);
     error += blocks * dot.truncation *
              (dot.lambda > 0 ? std::min(2 * partial + std::sqrt(scale.square), 3 * scale.absolute)
                              : 3 * scale.absolute);
   }
-  return error + 2 * scale.terms * dot.smallest;
+  return error +
+         2 * (scale.terms + 2) * smallest * std::sqrt(scale.elements) * std::exp(roundings * dot.unit);
 }
 
-double storage_error(const GradientScale& scale, double unit, double lambda) {
-  const double worst = unit * scale.absolute;
-  return lambda > 0 ? std::min(worst, lambda * unit * std::sqrt(scale.square)) : worst;
+// dlogits stored `times` over.
+double storage_error(const GradientScale& scale, double unit, double times, double lambda) {
+  const double worst = std::expm1(times * std::log1p(unit)) * scale.absolute;
+  return lambda > 0 ? std::min(worst, lambda * unit * std::sqrt(times * scale.square)) : worst;
 }
 
 // One model (student or teacher) of the problem, with the norms that bound its logits.
@@ -112,7 +116,7 @@ double logit_error(const ArithmeticModel& model, const Head& head, std::size_t t
   if (head.bias) {
     error += stored * size;  // stored before the bias is added
     size = std::abs(dot.total + bias) + error;
-    error += u * size + arithmetic.operands * std::abs(bias);
+    error += u * size + (head.bias->dtype == DType::f64 ? model.dot.operands * std::abs(bias) : 0);
   }
   error += stored * size;
   if (size + error > arithmetic.largest) return infinity;
@@ -161,7 +165,11 @@ class Bounds {
       }
     }
     // Stored before or after the divisor and the temperature are applied: in units of the unscaled gradient.
-    tiny_ = dlogit_storage_.underflow * std::max({1.0, divisor_, 1 / factor_});
+    unscaled_ = std::max({1.0, divisor_, 1 / factor_});
+    tiny_ = dlogit_storage_.underflow;
+    for (const ArithmeticModel& model : models)
+      if (model.gradients_in_input_format) tiny_ = std::max(tiny_, model.dot.smallest);
+    tiny_ *= unscaled_;
   }
 
   std::vector<ErrorBound> run() {
@@ -240,7 +248,8 @@ class Bounds {
     work.scale.divergence = row.divergence;
 
     std::vector<double> dx(n), dy(n), reference_dx(n), reference_dy(n), change(n), evaluation(n);
-    // The logits at hand are off themselves, by the bound of the double tier.
+    // The logits at hand are off themselves, by the bound of the double tier. So everything goes by way of
+    // them: from what the model computes to the row at hand, and from there to the truth.
     const ArithmeticModel reference = double_tier_arithmetic();
     const auto fill = [&](const ArithmeticModel& model, std::vector<double>& student_change,
                           std::vector<double>& teacher_change, double& largest) {
@@ -254,6 +263,11 @@ class Bounds {
     };
     double ignored = 0;
     fill(reference, reference_dx, reference_dy, ignored);
+    const LogitChange to_truth{reference_dx, reference_dy};
+    const RatioChange ratio_to_truth = ratio_change(row, to_truth);
+    const double loss_to_truth = divergence_change(row, to_truth, ratio_to_truth);
+    std::vector<double> grad_to_truth(n);
+    gradient_change(row, ratio_to_truth, grad_to_truth);
     for (std::size_t m = 0; m < models_.size(); ++m) {
       const ArithmeticModel& model = models_[m];
       TokenBound& bound = work.bounds[m];
@@ -263,14 +277,14 @@ class Bounds {
         if (needs_dlogits()) work.dlogits[m].assign(n, infinity);
         continue;
       }
-      for (std::size_t v = 0; v < n; ++v) dx[v] += 2 * reference_dx[v], dy[v] += 2 * reference_dy[v];
+      for (std::size_t v = 0; v < n; ++v) dx[v] += reference_dx[v], dy[v] += reference_dy[v];
       const LogitChange logit_change{dx, dy};
       const RatioChange ratio = ratio_change(row, logit_change);
       gradient_change(row, ratio, change);
       double loss = evaluation_error({row, x, y, ratio}, model.formula, evaluation);
       for (std::size_t v = 0; v < n; ++v)
         if (std::isnan(evaluation[v])) evaluation[v] = infinity;
-      loss += divergence_change(row, logit_change, ratio);
+      loss += divergence_change(row, logit_change, ratio) + loss_to_truth;
       // Condition numbers were evaluated in float64 too, with errors far below 2^-10 of them.
       loss *= 1 + 0x1p-10;
       if (loss < infinity) loss += model.loss_storage * (row.divergence + loss) + loss_underflow(model);
@@ -279,16 +293,16 @@ class Bounds {
 
       double input_grad = 0, largest_norm = 0;
       for (std::size_t v = 0; v < n; ++v) {
-        change[v] = (change[v] + evaluation[v]) * (1 + 0x1p-10);
+        change[v] = (change[v] + grad_to_truth[v] + evaluation[v]) * (1 + 0x1p-10);
         if (change[v] > 0 && student_.weight_norms.two[v] > 0)
           input_grad += change[v] * student_.weight_norms.two[v];
         largest_norm = std::max(largest_norm, student_.weight_norms.two[v]);
       }
       // ‖g‖₁ and ‖g'‖₁ are at most the Lipschitz constant, however far the logits move.
       if (row.beta < 1) {
-        double evaluated = 0;
-        for (std::size_t v = 0; v < n; ++v) evaluated += evaluation[v];
-        const double limit = row.student_grad_norm + student_lipschitz(row.beta) + evaluated;
+        double more = 0;
+        for (std::size_t v = 0; v < n; ++v) more += evaluation[v] + grad_to_truth[v];
+        const double limit = row.student_grad_norm + student_lipschitz(row.beta) + more;
         input_grad = std::min(input_grad, limit * largest_norm * (1 + 0x1p-10));
       }
       bound.input_grad = input_grad;
@@ -297,6 +311,7 @@ class Bounds {
 
     GradientScale& scale = work.scale.input_grad;
     scale.terms = static_cast<double>(n);
+    scale.elements = static_cast<double>(problem_.student_input.cols);
     work.tiny = flushed(row);
     double prefix = 0, largest_prefix = 0, largest_norm = 0;
     for (std::size_t v = 0; v < n; ++v) {
@@ -368,6 +383,7 @@ class Bounds {
       const double g = work.grad[at(rows_[r])];
       GradientScale& scale = weight_scale_[r];
       scale.terms += 1;
+      scale.elements = static_cast<double>(problem_.student_weight.cols);
       scale.absolute += std::abs(g) * norm;
       scale.square += g * g * norm * norm;
       scale.tiny += work.tiny[at(rows_[r])] * norm;
@@ -397,11 +413,11 @@ class Bounds {
     double largest_storage = 0;  // and of the largest row
     double result = 0;
 
-    void add(double row_error, const GradientScale& scale, double unit) {
+    void add(double row_error, const GradientScale& scale, double unit, double times) {
       error = std::hypot(error, row_error);
-      storage_worst = std::hypot(storage_worst, unit * scale.absolute);
-      storage = std::hypot(storage, std::sqrt(scale.square));
-      largest_storage = std::max(largest_storage, std::sqrt(scale.square));
+      storage_worst = std::hypot(storage_worst, storage_error(scale, unit, times, 0));
+      storage = std::hypot(storage, std::sqrt(times * scale.square));
+      largest_storage = std::max(largest_storage, std::sqrt(times * scale.square));
       result = std::hypot(result, scale.result);
     }
     // The norm of Σ delta_tv·g_tv·r_v, |delta| <= unit, is a convex function of the deltas whose Lipschitz
@@ -439,13 +455,28 @@ class Bounds {
                        : model.formula.log_probability_storage > 0 ? 3
                                                                    : 1;
     return propagated * (1 + 2 * dlogits.unit + gamma(scale.terms + 2, model.dot.unit)) +
-           stages * scale.tiny + accumulation_error(scale, model.dot);
+           stages * scale.tiny + accumulation_error(scale, model.dot, model.dot.smallest * unscaled_);
+  }
+
+  // How often dlogits are rounded to their format once they are centred: before and after the division by the
+  // temperature where log-probabilities, and so all tensors of the chain, are stored. (The gradient of log q
+  // is part of evaluation_error().)
+  double dlogit_stores(const ArithmeticModel& model) const {
+    return model.formula.log_probability_storage > 0 && options_.temperature != 1 ? 2 : 1;
+  }
+
+  // Whether a partial sum, scaled or not, may leave the range of what it is kept in.
+  bool may_overflow(const ArithmeticModel& model, const GradientScale& scale, const Storage& storage) const {
+    double largest = model.dot.largest;
+    if (model.weight_grad_in_chunks) largest = std::min(largest, storage.largest);
+    return !(2 * scale.absolute * std::max(1.0, factor_) < largest);
   }
 
   // Storage of a row of the result: relative to it and its error; what underflows; what overflows.
   double final_error(const Storage& storage, double result, double error, double elements) const {
     if (!((result + error) * factor_ <= storage.largest)) return infinity;
-    return storage.unit * (result + error) + storage.underflow * std::sqrt(elements) / factor_;
+    // `result` is that of the reference, which may be off by as much as `error` itself.
+    return storage.unit * (result + 2 * error) + storage.underflow * std::sqrt(elements) / factor_;
   }
 
   void add_input_grad(std::size_t m, Index t, const TokenBound& bound, const TokenScale& token) {
@@ -457,16 +488,18 @@ class Bounds {
     const ArithmeticModel& model = models_[m];
     const Storage dlogits = dlogit_storage(model), storage = stored(model, input_storage_);
     const GradientScale& scale = token.input_grad;
-    if (!(token.largest_grad * std::max(1.0, factor_) <= dlogits.largest)) {
+    if (!(token.largest_grad * std::max(1.0, factor_) <= dlogits.largest) ||
+        may_overflow(model, scale, storage)) {
       out = infinity;
+      input_grad_[m].error = infinity;
       return;
     }
-    const double error = row_error(model, bound.input_grad, scale);
-    const double with_storage = error + storage_error(scale, dlogits.unit, model.dot.lambda);
+    const double error = row_error(model, bound.input_grad, scale), stores = dlogit_stores(model);
+    const double with_storage = error + storage_error(scale, dlogits.unit, stores, model.dot.lambda);
     const double rounding =
         final_error(storage, scale.result, with_storage, static_cast<double>(problem_.student_input.cols));
     out = factor_ * (with_storage + rounding);
-    input_grad_[m].add(error + rounding - storage.unit * scale.result, scale, dlogits.unit);
+    input_grad_[m].add(error + rounding - storage.unit * scale.result, scale, dlogits.unit, stores);
   }
 
   void finish(std::size_t m) {
@@ -485,7 +518,7 @@ class Bounds {
       if (std::isfinite(size))
         sum += sum_error(losses, model.formula.unit, lambda) + 2 * model.formula.unit * size * divisor_;
       bound.loss = tokens_.empty() ? 0 : sum / divisor_ + model.loss_storage * size + loss_underflow(model);
-      if (std::isnan(bound.loss)) bound.loss = infinity;
+      if (!(size + bound.loss <= largest_loss(model))) bound.loss = infinity;
     }
     const Storage dlogits = dlogit_storage(model);
     if (wanted_.student_input_grad) {
@@ -509,14 +542,20 @@ class Bounds {
           continue;
         }
         GradientScale scale = weight_scale_[r];
+        if (may_overflow(model, scale, storage)) {
+          out = infinity;
+          total.error = infinity;
+          continue;
+        }
         scale.result = row_norm(near_.student_weight_grad, static_cast<Index>(r)) / factor_;
         double error = row_error(model, out, scale);
         if (model.weight_grad_in_chunks) error += chunk_error(scale, storage, lambda, counted);
-        const double with_storage = error + storage_error(scale, dlogits.unit, lambda);
+        const double stores = dlogit_stores(model);
+        const double with_storage = error + storage_error(scale, dlogits.unit, stores, lambda);
         const double rounding = final_error(storage, scale.result, with_storage,
                                             static_cast<double>(problem_.student_weight.cols));
         out = factor_ * (with_storage + rounding);
-        total.add(error + rounding - storage.unit * scale.result, scale, dlogits.unit);
+        total.add(error + rounding - storage.unit * scale.result, scale, dlogits.unit, stores);
       }
       const bool any_valid = std::any_of(rows_.begin(), rows_.end(), [&](Index v) { return v < valid_; });
       bound.student_weight_grad_total =
@@ -533,7 +572,12 @@ class Bounds {
           continue;
         }
         const GradientScale& scale = bias_scale_[v];
-        double error = row_error(model, out, scale) + storage_error(scale, dlogits.unit, lambda);
+        if (may_overflow(model, scale, storage)) {
+          out = infinity;
+          continue;
+        }
+        double error =
+            row_error(model, out, scale) + storage_error(scale, dlogits.unit, dlogit_stores(model), lambda);
         if (model.weight_grad_in_chunks) error += chunk_error(scale, storage, lambda, counted);
         error += final_error(storage, std::abs(near_.student_bias_grad[v]) / factor_, error, 1);
         out = factor_ * error;
@@ -541,18 +585,21 @@ class Bounds {
     }
   }
 
-  // A gradient summed in its stored format over chunks of tokens: each chunk's sum and the running sum are
-  // rounded. Rounding to nearest is no longer random when increments stay below half a unit of the sum, which
-  // takes more than 1 / (2·unit) chunks: then the worst case.
+  // A gradient summed in its stored format over chunks of tokens: each chunk's sum is rounded, and so is the
+  // running sum after each chunk, so a term passes chunks + 1 roundings at most. Rounding to nearest is no
+  // longer random when increments stay below half a unit of the sum, which takes more than 1 / (2·unit)
+  // chunks: then the worst case.
   double chunk_error(const GradientScale& scale, const Storage& storage, double lambda,
                      double counted) const {
     const double chunks = std::min(counted, std::ceil(static_cast<double>(problem_.vocab()) /
                                                       static_cast<double>(problem_.student_weight.cols)));
-    const double unit = storage.unit, worst = 2 * chunks * unit * scale.absolute;
-    const double tiny = 2 * chunks * storage.underflow *
-                        std::sqrt(static_cast<double>(problem_.student_weight.cols)) / factor_;
+    const double unit = storage.unit, roundings = chunks + 1;
+    const double worst = std::expm1(roundings * std::log1p(unit)) * scale.absolute;
+    const double tiny =
+        2 * chunks * storage.underflow * std::sqrt(scale.elements) * std::exp(roundings * unit) / factor_;
     if (!(lambda > 0) || chunks * 2 * unit > 1) return worst + tiny;
-    return tiny + std::min(worst, martingale_error(2 * chunks * scale.absolute * scale.absolute, 2 * chunks,
+    // The chunks' own sums together have at most the square of Σ |g|·‖r‖, each running sum the same.
+    return tiny + std::min(worst, martingale_error(roundings * scale.absolute * scale.absolute, roundings,
                                                    unit, lambda));
   }
 
@@ -563,7 +610,7 @@ class Bounds {
   std::span<const ArithmeticModel> models_;
   std::vector<Index> tokens_;  // counted ones
   Index valid_ = 0;
-  double divisor_ = 1, factor_ = 1, tiny_ = 0;
+  double divisor_ = 1, factor_ = 1, unscaled_ = 1, tiny_ = 0;
   Head student_, teacher_;
   Storage input_storage_, weight_storage_, dlogit_storage_;
   std::vector<Index> rows_;  // of the weight gradient

@@ -13,11 +13,15 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // max over b in [0, 1] of b·(1−b)·log(1 + odds/b). The logarithm of that is a sum of concave functions of b
-// (b·log(1 + odds/b) is a perspective), so there is one maximum and golden section search finds it.
+// (b·log(1 + odds/b) is a perspective), so there is one maximum. Golden section search finds it on a
+// logarithmic scale: for small odds it lies near sqrt(odds/2).
 double largest_two_point_deviation(double odds) {
-  const auto value = [&](double b) { return b * (1 - b) * std::log1p(odds / b); };
+  const auto value = [&](double log_b) {
+    const double b = std::exp(log_b);
+    return -b * std::expm1(log_b) * std::log1p(odds / b);
+  };
   const double golden = (std::sqrt(5.0) - 1) / 2;
-  double lo = 0, hi = 1;
+  double lo = -400, hi = 0;
   double left = hi - golden * (hi - lo), right = lo + golden * (hi - lo);
   double value_left = value(left), value_right = value(right);
   for (int i = 0; i < 80; ++i) {
@@ -29,7 +33,7 @@ double largest_two_point_deviation(double odds) {
       left = hi - golden * (hi - lo), value_left = value(left);
     }
   }
-  // The search stops 1e-8 from the maximum, where the value is 1e-16 below it.
+  // The value is flat to 1e-15 where rounding ends the search.
   return std::max(value_left, value_right) * (1 + 1e-12);
 }
 
@@ -51,6 +55,14 @@ double shift(std::span<const double> log_prob, std::span<const double> change) {
   for (std::size_t v = 0; v < log_prob.size(); ++v)
     if (log_prob[v] > -infinity) sum += std::exp(log_prob[v] + change[v] - largest_sum);
   return std::max(0.0, largest_sum + std::log(sum)) + 1e-15;
+}
+
+// log(p_v/M_v) = −log(beta + (1−beta)·e^{−d}). Below 2^-53 beta must not be handed on as 1 − beta, which
+// would be 1: an endpoint.
+double log_p_over_m(const LogRatio<double>& entry, double beta) {
+  if (beta == 0 || 1 - beta < 1) return log_q_over_m(entry.swapped(), 1 - beta);
+  const double a = std::log(beta), b = -entry.d;  // log(beta + e^{−d}): 1 − beta and 1 are the same double
+  return -(std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))));
 }
 
 double largest_change(std::span<const double> log_prob, std::span<const double> change) {
@@ -119,8 +131,8 @@ double score_change(double slope, double rho) {
 }
 
 double binary_entropy(double beta) {
-  const auto term = [](double x) { return x > 0 ? -x * std::log(x) : 0.0; };
-  return term(beta) + term(1 - beta);
+  if (beta == 0 || beta == 1) return 0;
+  return -beta * std::log(beta) - (1 - beta) * std::log1p(-beta);  // for tiny beta 1 − beta would be 1
 }
 
 double student_lipschitz(double beta) {
@@ -156,7 +168,7 @@ RowCondition::RowCondition(std::span<const double> x, std::span<const double> y,
     student.prob[v] = entry.empty() ? 0 : entry.q();
     teacher.prob[v] = entry.empty() ? 0 : entry.p();
     student.score[v] = log_q[v] > -infinity ? log_q_over_m(entry, beta) : 0;
-    teacher.score[v] = log_p[v] > -infinity ? log_q_over_m(entry.swapped(), 1 - beta) : 0;
+    teacher.score[v] = log_p[v] > -infinity ? log_p_over_m(entry, beta) : 0;
     // sigma = beta·p/M, and 1 − sigma from the other side so that neither loses its small values.
     student.slope[v] = beta == 0 ? 0 : 1 / (1 + (1 - beta) / beta * std::exp(-d[v]));
     teacher.slope[v] = beta == 1 ? 0 : 1 / (1 + beta / (1 - beta) * std::exp(d[v]));
@@ -170,7 +182,8 @@ RowCondition::RowCondition(std::span<const double> x, std::span<const double> y,
   for (std::size_t v = 0; v < n; ++v) {
     const LogRatio<double> entry{log_larger[v], d[v]};
     student.grad[v] = gradient_term(entry, beta, student.mean_score);
-    teacher.grad[v] = gradient_term(entry.swapped(), 1 - beta, teacher.mean_score);
+    teacher.grad[v] = beta == 1 ? gradient_term(entry.swapped(), 0.0, teacher.mean_score)
+                                : teacher.weight * teacher.prob[v] * (teacher.score[v] - teacher.mean_score);
     student_grad_norm += std::abs(student.grad[v]);
     teacher_grad_norm += std::abs(teacher.grad[v]);
   }

@@ -35,14 +35,16 @@ double mean(const std::vector<double>& grown_prob, const std::vector<double>& va
   return std::min(sum, largest);
 }
 
-// log q_v = (x_v − max) − log Σ e^{x − max}. |x_v − max| and |log Σ| are at most |log q_v|.
+// log q_v = a − log Σ with a = x_v − max; |a| + |log Σ| = |log q_v|. Forming a costs u·|a|; the exponential
+// its own error and, where e^a is 2^(a·log2 e), the roundings of the constant and of the product, u·|a| each.
+// The logarithm is off by 8u + 3u·|log Σ|, the last difference by u·|log q_v|.
 LogError log_error(const std::vector<double>& log_prob, const std::vector<double>& eta,
                    const std::vector<double>& grown_prob, const FormulaArithmetic& arithmetic) {
   const double u = arithmetic.unit;
   const std::size_t n = log_prob.size();
   LogError error{std::vector<double>(n), std::vector<double>(n)};
   for (std::size_t v = 0; v < n; ++v)
-    if (log_prob[v] > -infinity) error.exp[v] = u * (elementary + 2 * (std::abs(log_prob[v]) + eta[v]));
+    if (log_prob[v] > -infinity) error.exp[v] = u * (elementary + 3 * (std::abs(log_prob[v]) + eta[v]));
   // Relative error of Σ e^{x − max}.
   const double log_sum = mean(grown_prob, error.exp) + sum_error(grown_prob, u, arithmetic.lambda);
   for (std::size_t v = 0; v < n; ++v) {
@@ -114,9 +116,13 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
     q[v] = row.log_q[v] > -infinity ? grown(row.log_q[v], ratio.student[v]) : 0;
     p[v] = row.log_p[v] > -infinity ? grown(row.log_p[v], ratio.teacher[v]) : 0;
   }
+  const bool endpoint = row.beta == 0 || row.beta == 1;
+  // beta is handed over in the arithmetic's format, and 1 − beta may be formed from that: beta is off by
+  // u·beta, the weight 1 − beta by the factor beta_error, and log M by u·beta·|p − q|/M, at most
+  // u·slope + beta_error·(1 − slope). D does not notice: Σ M is 1, whatever beta is.
+  const double beta_error = endpoint ? 0 : u * row.beta / (1 - row.beta);
   const LogError q_error = log_error(row.log_q, ratio.student, q, arithmetic);
   const LogError p_error = log_error(row.log_p, ratio.teacher, p, arithmetic);
-  const bool endpoint = row.beta == 0 || row.beta == 1;
   const double log_odds = endpoint ? 0 : std::abs(std::log(row.beta)) + std::abs(std::log1p(-row.beta));
 
   double divergence = 0;
@@ -126,6 +132,14 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
     student = side_error(row.student, row.log_q, ratio.student, ratio.teacher, q, q_error, p_error, log_odds,
                          endpoint, arithmetic);
     divergence += student.divergence;
+    if (!endpoint) {
+      std::vector<double> log_mixture(n);
+      for (std::size_t v = 0; v < n; ++v) {
+        log_mixture[v] = u * row.student.slope[v] + beta_error * (1 - row.student.slope[v]);
+        student.score[v] += log_mixture[v];
+      }
+      student.mean += mean(q, log_mixture);
+    }
     for (std::size_t v = 0; v < n; ++v) magnitude[v] += student.magnitude[v];
   }
   if (row.beta != 1) {
@@ -137,10 +151,18 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
   divergence += sum_error(magnitude, u, arithmetic.lambda);
   if (!endpoint) divergence += arithmetic.approximation;
 
+  // At beta = 0 differentiation forms q·Σ p − p, and the sum of the p as they are stored is not quite 1.
+  double sum_of_p = 0;
+  if (row.beta == 0) {
+    std::vector<double> relative(n);
+    for (std::size_t v = 0; v < n; ++v)
+      relative[v] = std::expm1(p_error.log[v] + p_error.exp[v] + elementary * u + storage);
+    sum_of_p = mean(p, relative) + sum_error(p, u, arithmetic.lambda);
+  }
   for (std::size_t v = 0; v < n; ++v) {
     const double q_relative = q_error.log[v] + q_error.exp[v] + elementary * u + storage;
     if (row.beta == 0) {
-      gradient[v] = q[v] * std::expm1(q_relative) +
+      gradient[v] = q[v] * (std::expm1(q_relative) + std::exp(q_relative) * sum_of_p) +
                     p[v] * std::expm1(p_error.log[v] + p_error.exp[v] + elementary * u + storage) +
                     2 * arithmetic.smallest;
     } else if (row.log_q[v] == -infinity) {
@@ -151,7 +173,7 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
       const double parts = std::abs(row.student.score[v]) + student.mean_magnitude;
       gradient[v] = arithmetic.smallest * (1 + parts);
       if (q[v] == 0) continue;
-      const double relative = student.deviation[v] * q_error.log[v] +
+      const double relative = student.deviation[v] * (q_error.log[v] + beta_error) +
                               parts * (q_error.exp[v] + elementary * u + storage) + student.score[v] +
                               student.mean;
       gradient[v] += row.student.weight * q[v] * std::exp(std::min(q_relative, 700.0)) * relative;
@@ -228,16 +250,17 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
   for (std::size_t v = 0; v < n; ++v) {
     if (!finite_x(v) || !finite_y(v)) continue;
     const double d = std::abs(row.log_p[v] - row.log_q[v]);
-    // The rounding of y_v − x_v; at the top entry it is that of the offset, which is subtracted again.
     const double difference = std::abs(evaluated.y[v] - evaluated.x[v]);
     double here = 0;
     if (close) {
+      // With e_v the rounding of y_v − x_v, d_v is off by e_v − Σ q·e: r leaves both parts, whatever it is.
       const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - r);
-      here = u * ((v == top_x ? 0 : difference) + w + 2 * d) + close_shift;
+      here = u * (difference + w + 2 * d) + close_shift;
     }
     if (!surely_close) {
       const double offset = evaluated.y[top_y] - evaluated.x[top_x];
       const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - offset);
+      // At the common top entry the offset is the same rounded difference, and is subtracted again.
       const double rounding = v == top_x && v == top_y ? 0 : difference + offset_size;
       here = std::max(here, u * (rounding + w + 2 * d) + far_shift);
     }
@@ -405,6 +428,9 @@ double sum_error(std::span<const double> magnitudes, double u, double lambda) {
     take(pieces.back());
   }
   take(accumulate(pieces.begin(), pieces.end(), [](const Accumulator& a) { return a.total; }));
+  // Small terms that join among themselves first are rounded on the way, at most by u of themselves each
+  // time.
+  lost *= 1 + gamma(static_cast<double>(std::min(longest_accumulation, magnitudes.size())), u);
   return std::min(worst, martingale_error(squares, roundings, u, lambda) + lost);
 }
 

@@ -14,8 +14,8 @@
 
 namespace fljsd {
 
-// Scaled by the largest element, so that squares neither under- nor overflow. Infinite or NaN if an element
-// is.
+// Upper bounds, off by a few roundings. Scaled by the largest element, so that squares neither under- nor
+// overflow. Infinite or NaN if an element is.
 struct Norms {
   double two, four;  // (Σ x²)^(1/2), (Σ x⁴)^(1/4)
 };

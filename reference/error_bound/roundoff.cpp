@@ -28,17 +28,17 @@ double lambda_for(double probability, double quantities) {
 }
 
 double martingale_error(double squares, double additions, double u, double lambda) {
-  const double feedback = lambda * u * std::sqrt(additions);
+  const double feedback = 2 * lambda * u * std::sqrt(additions);
   return feedback < 1 ? lambda * u * std::sqrt(squares) / (1 - feedback) : infinity;
 }
 
 double dot_error(const DotScale& dot, const DotArithmetic& arithmetic) {
   const double n = dot.terms, u = arithmetic.unit;
-  if (!(dot.absolute < arithmetic.largest)) return infinity;
-
   // On any path from a term to the result: its product, at most n − 1 additions, and its two operands.
   double worst = gamma(n, u) * dot.absolute;
   if (arithmetic.operands > 0) worst += (1 + gamma(n, u)) * gamma(2, arithmetic.operands) * dot.absolute;
+  // A partial sum may be that much larger than Σ|t_i|, and 2^128·(1 − 2^-25) rounds to infinity.
+  if (!(dot.absolute + std::min(worst, dot.absolute) < arithmetic.largest)) return infinity;
   // Root mean square of the partial sums of a regular order of summation.
   const double partial_square = dot.partial_square + dot.square;
   const double partial = std::sqrt(partial_square);
@@ -57,7 +57,8 @@ double dot_error(const DotScale& dot, const DotArithmetic& arithmetic) {
     truncated = blocks * arithmetic.truncation *
                 (arithmetic.lambda > 0 ? std::min(regular, 3 * dot.absolute) : 3 * dot.absolute);
   }
-  return std::min(worst, statistical) + truncated + 2 * n * arithmetic.smallest;
+  // What n products and n − 1 additions lose to underflow grows by the roundings after them.
+  return std::min(worst, statistical) + truncated + 2 * n * arithmetic.smallest * std::exp(n * u);
 }
 
 }  // namespace fljsd

@@ -31,8 +31,9 @@ double failure_probability(double lambda, double quantities);
 double lambda_for(double probability, double quantities);
 
 // A bound on |Σ delta_k·t_k| for `additions` roundings delta_k of intermediate results t_k whose exact values
-// have sum of squares `squares`: lambda·u·sqrt(squares) / (1 − lambda·u·sqrt(additions)), where the
-// denominator is for the errors that the t_k carry themselves. Fails with probability 2·exp(−lambda²/2).
+// have sum of squares `squares`: lambda·u·sqrt(squares) / (1 − 2·lambda·u·sqrt(additions)), where the
+// denominator is for the errors that the t_k carry themselves. Holds for every fixed tree of additions except
+// with probability 2·exp(−lambda²/2) · (1 + additions·exp(−3·lambda²/2)).
 double martingale_error(double squares, double additions, double u, double lambda);
 
 // What is known about one dot product of n terms t_i = a_i·w_i, besides its value.

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bounds of whole pipelines (error_bound.h) and the budgets made of them (verify/judge/budget.h): right
+// implementations keep them, also where a case was made to break them, and wrong ones do not.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "reference/chernoff.h"
+#include "reference/chernoff/worst_case.h"
+#include "reference/enclosure.h"
+#include "reference/error_bound.h"
+#include "reference/rounding.h"
+#include "verify/cases/families.h"
+#include "verify/judge/verdict.h"
+
+namespace fljsd {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+CaseSpec spec_of(int family, std::uint64_t seed) {
+  CaseSpec spec;
+  spec.family = family;
+  spec.tokens = 5;
+  spec.student_hidden = 24;
+  spec.vocab = 40;
+  spec.seed = seed;
+  return spec;
+}
+
+Truth truth_of(const Case& c) {
+  return {linear_jsd<double>(c.problem(), c.options, Wanted::all()), false};
+}
+
+std::string told(const Verdict& verdict, const std::string& what) {
+  return what + "\n" + format(verdict);
+}
+
+// Fault: a step of a published pipeline that its class's budget leaves out: a second storage of dlogits at a
+// temperature, weight gradients summed in bf16, endpoints, fp16 ranges. Every family in which the pipelines
+// give numbers, every class; held to the worst case too, which leaves nothing to luck.
+TEST(Budgets, EveryModelKeepsThoseOfItsClass) {
+  int judged = 0;
+  for (int family : {1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 14, 16}) {
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      CaseSpec spec = spec_of(family, seed);
+      spec.options.beta = std::vector{0.5, 0.1, 0.9, 0.0, 1.0, 0.999}[seed - 1];
+      spec.options.temperature = std::vector{1.0, 0.7, 3.0}[seed % 3];
+      spec.options.reduction = std::vector{Reduction::batchmean, Reduction::sum, Reduction::none}[seed % 3];
+      spec.dtype = std::vector{DType::bf16, DType::f16, DType::f32, DType::f64}[seed % 4];
+      spec.with_bias = seed % 2 == 0;
+      const Case c = make_case(spec);
+      const Truth truth = truth_of(c);
+      const Budgets budgets = make_budgets(c, truth, Wanted::all());
+      Budgets worst = budgets;
+      worst.allowed = budgets.worst_case;
+      for (const RoundingModel& model : rounding_models()) {
+        // Probabilities that underflow in both models, disjoint supports: 0·(−inf), a wrong answer.
+        if (!model.pipeline.guarded && (family == 5 || family == 6)) continue;
+        const Result result = run_pipeline(c.problem(), c.options, Wanted::all(), model.pipeline);
+        const std::string what =
+            std::string(model.name) + " family " + std::to_string(family) + " seed " + std::to_string(seed);
+        const Verdict likely = judge(budgets, truth, result, model.accuracy_class);
+        EXPECT_TRUE(likely.pass()) << told(likely, what);
+        const Verdict certain = judge(worst, truth, result, model.accuracy_class);
+        EXPECT_TRUE(certain.pass()) << told(certain, what + ", worst case");
+        ++judged;
+      }
+    }
+  }
+  EXPECT_GE(judged, 500);
+}
+
+// Fault: a budget that a wrong answer keeps. On language-model-like rows float64 and fp32 logits must convict
+// the next coarser class, a gradient of zeros, one that is 10 % too long, and models that are exchanged.
+TEST(Budgets, WrongAnswersBreakThem) {
+  CaseSpec spec = spec_of(3, 5);
+  spec.tokens = 8;
+  spec.student_hidden = 64;
+  spec.vocab = 500;
+  spec.options.beta = 0.3;
+  const Case c = make_case(spec);
+  const Truth truth = truth_of(c);
+  const Budgets budgets = make_budgets(c, truth, Wanted::all());
+  const auto run = [&](const char* model) {
+    return run_pipeline(c.problem(), c.options, Wanted::all(), find_rounding_model(model)->pipeline);
+  };
+  const auto convicts = [&](const Result& result, AccuracyClass accuracy_class, const char* what) {
+    const Verdict verdict = judge(budgets, truth, result, accuracy_class);
+    EXPECT_FALSE(verdict.pass()) << told(verdict, std::string(what) + " as " + name(accuracy_class));
+  };
+  convicts(run("fp32-logits"), AccuracyClass::float64, "fp32");
+  convicts(run("one-pass-bf16"), AccuracyClass::fp32_logits, "bf16 logits");
+  convicts(run("torch-eager-bf16"), AccuracyClass::fp32_logits, "eager");
+  Case swapped = c;
+  swapped.options.beta = 0.7;
+  for (const AccuracyClass k : {AccuracyClass::float64, AccuracyClass::fp32_logits}) {
+    Result zero = truth.result;
+    zero.student_input_grad.setZero();
+    convicts(zero, k, "gradient of zeros");
+    Result longer = truth.result;
+    longer.student_input_grad *= 1.1;
+    convicts(longer, k, "gradient 10 % too long");
+    Result weight = truth.result;
+    weight.student_weight_grad *= 1.1;
+    convicts(weight, k, "weight gradient 10 % too long");
+    convicts(truth_of(swapped).result, k, "beta for 1 − beta");
+  }
+}
+
+// What the budget of bf16 logits can still convict: losses of zeros, gradients that are a hundred times too
+// long, and a weight gradient of zeros. (It does not convict every gradient of zeros: docs/error_analysis.md,
+// "What the budgets can tell".)
+TEST(Budgets, Bf16LogitsConvictWhatIsFarOff) {
+  CaseSpec spec = spec_of(3, 5);
+  spec.tokens = 8;
+  spec.student_hidden = 64;
+  spec.vocab = 500;
+  const Case c = make_case(spec);
+  const Truth truth = truth_of(c);
+  const Budgets budgets = make_budgets(c, truth, Wanted::all());
+  Result wrong = truth.result;
+  wrong.student_weight_grad.setZero();
+  EXPECT_FALSE(judge(budgets, truth, wrong, AccuracyClass::bf16_logits).pass());
+  wrong = truth.result;
+  wrong.student_input_grad *= 100;
+  EXPECT_FALSE(judge(budgets, truth, wrong, AccuracyClass::bf16_logits).pass());
+  wrong = truth.result;
+  std::fill(wrong.token_loss.begin(), wrong.token_loss.end(), 0);
+  EXPECT_FALSE(judge(budgets, truth, wrong, AccuracyClass::bf16_logits).pass());
+}
+
+// One token, hidden size 1, with these logits in float32 (and bias as given).
+Case logit_case(DType dtype, const std::vector<double>& x, const std::vector<double>& y) {
+  Case c;
+  const auto vocab = static_cast<Index>(x.size());
+  c.student_input = c.teacher_input = make_tensor(dtype, {1, 1}, {1});
+  c.student_weight = make_tensor(dtype, {vocab, 1}, x);
+  c.teacher_weight = make_tensor(dtype, {vocab, 1}, y);
+  return c;
+}
+
+ErrorBound class_bound(const Case& c, AccuracyClass k) {
+  const Truth truth = truth_of(c);
+  const ClassContract& contract = contracts()[static_cast<std::size_t>(k)];
+  return error_bounds(c.problem(), c.options, Wanted::all(), truth.result, {&contract.arithmetic, 1}).front();
+}
+
+// Fault: an allowance for the one-pass rule that its own worst row breaks.
+TEST(Budgets, WorstRowsOfTheOnePassRuleKeepThem) {
+  const double allowance = contracts()[1].arithmetic.formula.approximation;
+  for (double beta : {1e-4, 0.1, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.9}) {
+    const OnePassPlan plan({.beta = beta});
+    for (Kernel kernel : {Kernel::divergence, Kernel::student_kl})
+      EXPECT_LE(worst_case(kernel, plan.quadrature()).bound, allowance) << beta;
+  }
+}
+
+// Fault: a bound relative to the double tier's own value where that value is off by O(1). The exact logits
+// are equal (large products cancel), float64 sees differences of thousands.
+TEST(DoubleTierBound, HoldsWhereLogitsHaveNoCorrectDigit) {
+  int far_off = 0;
+  for (int i = 0; i < 60; ++i) {
+    Case c;
+    const double big = std::ldexp(1 + i / 64.0, 30);
+    c.student_input = c.teacher_input = make_tensor(DType::f64, {1, 3}, {big, 1 + i / 7.0, big});
+    // Products of 2^90 with all bits cancel to something of order 1, whose digits are lost.
+    const double w = std::ldexp(1 + i / 61.0, 60);
+    c.student_weight = make_tensor(DType::f64, {2, 3}, {w, i / 5.0, -w, -w, 0.3, w});
+    c.teacher_weight =
+        make_tensor(DType::f64, {2, 3}, {w, -i / 5.0, -w * (1 + 0x1p-52 * (i % 3)), 0, 0.1, 0});
+    const Result result = linear_jsd<double>(c.problem(), c.options, Wanted::all());
+    const ErrorBound bound = double_tier_bound(c.problem(), c.options, Wanted::all(), result);
+    const Enclosure truth = *certify(c.problem(), c.options).loss;
+    const double error = std::max(truth.lo - *result.loss, *result.loss - truth.hi);
+    EXPECT_LE(error, bound.loss) << i;
+    if (error > 0.3) ++far_off;
+  }
+  EXPECT_GE(far_off, 1);  // else the case is tame
+}
+
+// Fault: the rounding of a float64 bias to fp32 beside bf16 tensors, left out. It is all there is here:
+// products are 0, and 1 + 2^-25 loses its last bit.
+TEST(Budgets, AFloat64BiasMayBeRounded) {
+  Case c = logit_case(DType::bf16, {0, 0}, {0, 0});
+  c.student_bias = make_tensor(DType::f64, {2}, {1e6 + 0.03, 0});
+  c.teacher_bias = make_tensor(DType::f64, {2}, {1e6, 0});
+  EXPECT_GE(class_bound(c, AccuracyClass::fp32_logits).logit, 0.03);
+  EXPECT_LT(class_bound(c, AccuracyClass::float64).logit, 1e-9);
+}
+
+// Fault: a finite budget where fp32 sums of the gradient overflow although the gradient itself does not.
+// Weights of 3e38 cancel in dX = Σ g·w only after a partial sum has left the range.
+TEST(Budgets, PartialSumsOfGradientsMayOverflow) {
+  Case c = logit_case(DType::f32, {3e38, 3e38, 3e38, 3e38}, {0, 0, 0, 0});
+  c.student_input = make_tensor(DType::f32, {1, 1}, {1e-38});
+  c.teacher_weight = make_tensor(DType::f32, {4, 1}, {90, 90, -90, -90});
+  c.options.temperature = 0.25;
+  c.options.beta = 0;
+  EXPECT_EQ(class_bound(c, AccuracyClass::fp32_logits).student_input_grad[0], infinity);
+  EXPECT_LT(class_bound(c, AccuracyClass::float64).student_input_grad[0], infinity);
+}
+
+// Fault: a finite budget for a sum of losses that the stored format cannot hold: each token's KL is 40000,
+// the sum of two is beyond fp16.
+TEST(Budgets, AReducedLossMayOverflowWhatItIsStoredIn) {
+  Case c = logit_case(DType::f16, {40000, 0}, {0, 40000});
+  c.student_input = c.teacher_input = make_tensor(DType::f16, {2, 1}, {1, 1});
+  c.options.beta = 0;
+  c.options.reduction = Reduction::sum;
+  EXPECT_EQ(class_bound(c, AccuracyClass::bf16_logits).loss, infinity);
+  EXPECT_LT(class_bound(c, AccuracyClass::fp32_logits).loss, 1e5);
+}
+
+// Fault: dlogits of float64 tensors that fp32 flushes to zero at no cost. With 2^100 for a temperature they
+// are below fp32's normal range, all of the gradient may be lost, and the weights would have brought it back.
+TEST(Budgets, DlogitsOfFloat64TensorsMayBeFlushed) {
+  Case c = logit_case(DType::f64, {0x1p100, 0, 0}, {0, 0, 0});
+  c.student_input = make_tensor(DType::f64, {1, 1}, {-28});
+  c.options.temperature = 0x1p100;
+  const Truth truth = truth_of(c);
+  const double lost = std::abs(truth.result.student_input_grad(0, 0));
+  EXPECT_LT(lost, 0x1p-30);
+  EXPECT_GT(lost, 0);
+  EXPECT_GE(class_bound(c, AccuracyClass::fp32_logits).student_input_grad[0], lost);
+}
+
+}  // namespace
+}  // namespace fljsd
