@@ -14,12 +14,13 @@
 //   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s, c⁴, c³s]}(5θ),   c = cos, s = sin, θ = h(y − x)/T
 //
 // so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a
-// lane empties its moments. About 55 instructions and 6 special functions an entry for K = 12, 24 more
-// instructions for K = 22; 8 bytes read.
+// lane empties its moments. 52 instructions an entry for K = 12, 6 of them special functions (counted in the
+// sm_90a code of the inner loop), and 4 for loads and maxima; 24 more for K = 22; 8 bytes read.
 //
 // Error budget, relative to exact arithmetic on the same logits. Quadrature: one_pass_weights.h. Sums: a lane
 // adds at most 64 terms before they join the record in a compensated sum (two floats), so the number of tiles
-// does not matter; terms are good to 2^-21. Together 1.5e-6 in D and in kappa, each times Σ_v sqrt(p_v q_v).
+// does not matter; terms are good to 2^-20.5. Together 1.5e-6 in D and in kappa, each times Σ_v sqrt(p_v
+// q_v).
 #include "cuda/chernoff_kernels.h"
 
 #include <algorithm>
@@ -93,14 +94,17 @@ struct Moments {
     a = max_or_nan(a, negligible);  // −inf would make the phase NaN
     b = max_or_nan(b, negligible);
     const float u = exp2_fast(a), v = exp2_fast(b);
-    m[count - 2] = fmaf(u, u, m[count - 2]);
-    m[count - 1] = fmaf(v, v, m[count - 1]);
+    // Products are rounded before they are added, here as in g[0]: where the models are equal all three sums
+    // have the same bits, every Φ_k too, and D and the gradient are 0 up to rounding in double. (__fmul_rn
+    // is never fused; a fused S_x would save two instructions an entry and cost 1e-7 there.)
+    m[count - 2] += __fmul_rn(u, u);
+    m[count - 1] += __fmul_rn(v, v);
     const float theta = (b - a) * phase_step;
     float s1, c1, s5, c5;
     sincos_fast(theta, s1, c1);
     sincos_fast(5 * theta, s5, c5);
     float g[5];
-    g[0] = u * v;
+    g[0] = __fmul_rn(u, v);
     g[1] = g[0] * c1;
     g[2] = g[0] * s1;
     g[3] = g[1] * c1;
@@ -135,7 +139,7 @@ struct Moments {
     switch (j) {
       case 3: return 2 * column(3) - column(0);                // cos 2φ = 2c² − 1
       case 4: return 2 * column(4);                            // sin 2φ = 2cs
-      case 5: return 4 * column(5) - 3 * column(1);            // cos 3φ = 4c³ − 3c
+      case 5: return fmaf(-3, column(1), 4 * column(5));       // cos 3φ = 4c³ − 3c, rounded once
       case 6: return 4 * column(6) - column(2);                // sin 3φ = 4c²s − s
       case 7: return 8 * (column(7) - column(3)) + column(0);  // cos 4φ = 8c⁴ − 8c² + 1
       case 8: return 8 * column(8) - 4 * column(4);            // sin 4φ = 8c³s − 4cs
@@ -249,7 +253,7 @@ struct References {
 };
 
 template <Basis basis>
-__global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ? 5 : 4)
+__global__ void __launch_bounds__(32 * warps_per_block, 4)
     accumulate(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, float phase_step,
                bool first) {
   using M = Moments<basis>;
@@ -282,13 +286,21 @@ __global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ?
   moments.clear();
   constexpr int most_batches = 8;  // of 8 terms a lane
   int batches = 0;
+  // The next batch is on its way while one is worked on.
+  TileBatch b, next;
+  const auto load = [&](int column) {
+    if (column < slice.end) {
+      next.load(student + column, teacher + column, slice.end - column - 4 * lane, column + 256 <= slice.end);
+    }
+  };
+  load(slice.begin);
   for (int column = slice.begin;; column += 256) {
     const bool done = column >= slice.end;
-    TileBatch b;
+    b = next;
+    load(column + 256);
     float max_x = 0, max_y = 0;
     if (!done) {
       const int left = slice.end - column - 4 * lane;
-      b.load(student + column, teacher + column, left, column + 256 <= slice.end);
       if (tile.student_bias != nullptr) TileBatch::add_bias(b.x, tile.student_bias + column + 4 * lane, left);
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
@@ -324,9 +336,10 @@ __global__ void __launch_bounds__(32 * warps_per_block, basis == Basis::twelve ?
         const int i = lane + 32 * r;
         if (i >= M::values) continue;
         if (i >= M::values - 2) {
-          const auto factor = static_cast<float>(exp2(-2 * (i == M::values - 2 ? dx : dy)));
-          hi[r] *= factor;
-          lo[r] *= factor;
+          const double shrunk =
+              exp2(-2 * (i == M::values - 2 ? dx : dy)) * (static_cast<double>(hi[r]) + lo[r]);
+          hi[r] = static_cast<float>(shrunk);
+          lo[r] = static_cast<float>(shrunk - hi[r]);
         } else if (empty) {
           hi[r] = lo[r] = 0;
         } else {

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stage `chunked-vocab`. Promise: losses without logits in memory, on any GPU; gradients by a second sweep.
 //
-//   first sweep:   for each block of tokens, for each tile of the vocabulary: X, Y tiles by cuBLASLt, folded
-//   into one-pass
-//                  statistics (chernoff_kernels.cu); then D and the row constants of every token
-//   second sweep:  for each tile of the vocabulary, all tokens: X, Y tiles again, dlogits from the row
-//   constants, then
-//                  student_input_grad += dlogits · weight tile      (fp32, rounded once at the end)
-//                  student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
-//                  once)
+//   forward:   for each block of tokens, for each tile of the vocabulary: X, Y tiles by cuBLASLt, folded into
+//              one-pass statistics (chernoff_kernels.cu); then D and the row constants of every token
+//   backward:  the same with all tokens in a tile; then a second sweep over the tiles: X, Y again, dlogits
+//   from
+//              the row constants, and
+//                student_input_grad += dlogits · weight tile      (fp32, rounded once at the end)
+//                student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
+//                once)
+//              It begins with the tile that the first sweep ended with, whose logits are still there.
 //
-// T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward; 8·T·V·H more for gradients: the price of not keeping
-// the logits is two of six products. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V
-// written and read once. A product of one tile costs about 10 us besides its FLOPs (it starts and ends with
-// most multiprocessors idle), so tiles are as large as 128 MB in all allow, and of as many whole waves of 128
-// x 256 pieces as fit. Memory forward: the tile (100 MB), cuBLASLt's workspace (16 MB) and 256 bytes a token.
-// Backward: 10 bytes per token and tile column (400 MB), 4·T·H for the sum of the input gradient.
+// T tokens, V vocab, H hidden, tiles of C entries. FLOPs 4·T·V·H forward, 12·T·V·H − 4·T·C·H with gradients:
+// the price of not keeping all logits is at most two of six products, and memory buys it back, a share C/V of
+// it. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V written and read once. A tile
+// of a product starts and ends with most multiprocessors idle, so tiles are as large as their memory allows,
+// and of as many whole waves of 128 x 256 pieces as fit. Memory forward: the tile (100 MB), cuBLASLt's
+// workspace (16 MB) and 256 bytes a token. Backward: 10 bytes per token and tile column (1 GB, or what a
+// larger budget allows), 4·T·H for the sum of the input gradient.
 //
 // Error budget: chernoff_kernels.cu and one_pass_weights.h; 3.7e-6 in D forward, 1.7e-6 with gradients.
 // dlogits inherit q times the error of (1−beta)·kappa, and the budget of row_kernels.cu otherwise.
@@ -86,36 +88,60 @@ class ChunkedVocab final : public Stage {
   void run(fljsd_pass pass, const Call& call) const override {
     Workspace workspace(call.workspace);
     const Arrays a = lay_out(pass, workspace, &call);
-    sweep(pass, call, a);
+    if (pass == FLJSD_FORWARD) {
+      sweep(call, a);
+    } else {
+      sweep_all_tokens(call, a);
+    }
+    launch_finish(call.stream, kind_, basis(pass), mixture_, weights_[pass], {a.state, slices(pass)},
+                  settings_.tokens, ignored_tokens(settings_, call), a.batch.token_loss, a.constants);
     if (pass == FLJSD_FORWARD_BACKWARD) sweep_gradient(call, a);
     finish_losses(settings_, call, a.batch.token_loss);
   }
 
+  // Shapes that only tails have are measured as well.
   void tune(fljsd_pass pass, const Call& call) override {
-    run(pass, call);
+    run(pass, call);  // real data in every operand: the speed of a product depends on them
     Workspace workspace(call.workspace);
     const Arrays a = lay_out(pass, workspace, &call);
-    if (pass == FLJSD_FORWARD_BACKWARD) {
-      GradientProducts& p = gradient_sweep_[0];
-      const Factors f = factors(a);
-      if (p.input_grad) p.input_grad->tune(call.stream, input_grad_operands(call, a, f, 0));
-      if (p.weight_grad) p.weight_grad->tune(call.stream, weight_grad_operands(call, a, f, 0));
-      p.logits.student.tune(call.stream, student_operands(call, a, 0, 0));
-      p.logits.teacher.tune(call.stream, teacher_operands(call, a, 0, 0));
+    if (pass == FLJSD_FORWARD) {
+      for (const bool last_block : {false, true}) {
+        for (const bool last_tile : {false, true}) {
+          if ((last_block && token_blocks_.tail() == token_blocks_.size) ||
+              (last_tile && tiles_.tail() == tiles_.size)) {
+            continue;
+          }
+          const Index token = last_block ? token_blocks_.start(token_blocks_.count() - 1) : 0;
+          const Index entry = last_tile ? tiles_.start(tiles_.count() - 1) : 0;
+          LogitProducts& p = sweep_[(last_block ? 2u : 0u) + (last_tile ? 1u : 0u)];
+          p.student.tune(call.stream, student_operands(call, a, token, entry));
+          p.teacher.tune(call.stream, teacher_operands(call, a, token, entry));
+        }
+      }
+      return;
     }
-    sweep_[0].student.tune(call.stream, student_operands(call, a, 0, 0));
-    sweep_[0].teacher.tune(call.stream, teacher_operands(call, a, 0, 0));
+    const Factors f = factors(a);
+    for (const bool last_tile : {false, true}) {
+      if (last_tile && gradient_tiles_.tail() == gradient_tiles_.size) continue;
+      const Index entry = last_tile ? gradient_tiles_.start(gradient_tiles_.count() - 1) : 0;
+      GradientProducts& p = gradient_sweep_[last_tile ? 1 : 0];
+      if (p.input_grad) p.input_grad->tune(call.stream, input_grad_operands(call, a, f, entry, false));
+      if (p.weight_grad) p.weight_grad->tune(call.stream, weight_grad_operands(call, a, f, entry));
+      p.logits.student.tune(call.stream, student_operands(call, a, 0, entry));
+      p.logits.teacher.tune(call.stream, teacher_operands(call, a, 0, entry));
+    }
   }
 
   std::string describe() const override {
     if (settings_.tokens == 0) return "";
-    std::string text = "first sweep: tiles of " + std::to_string(token_blocks_.size) + " tokens x " +
-                       std::to_string(tiles_.size) + " vocabulary entries, " + std::to_string(slices()) +
-                       " slices a row\n";
+    std::string text = "forward: tiles of " + std::to_string(token_blocks_.size) + " tokens x " +
+                       std::to_string(tiles_.size) + " vocabulary entries, " +
+                       std::to_string(slices(FLJSD_FORWARD)) + " slices a row\n";
     for (const LogitProducts& p : sweep_)
       text += "  " + p.student.describe() + "\n  " + p.teacher.describe() + "\n";
     if (gradient_sweep_.empty()) return text;
-    text += "second sweep: tiles of " + std::to_string(gradient_tiles_.size) + " vocabulary entries\n";
+    text += "forward and backward: tiles of all tokens x " + std::to_string(gradient_tiles_.size) +
+            " vocabulary entries, " + std::to_string(slices(FLJSD_FORWARD_BACKWARD)) + " slices a row\n";
     for (const GradientProducts& p : gradient_sweep_) {
       text += "  " + p.logits.student.describe() + "\n  " + p.logits.teacher.describe() + "\n";
       if (p.input_grad) text += "  " + p.input_grad->describe() + "\n";
@@ -153,10 +179,12 @@ class ChunkedVocab final : public Stage {
   Basis basis(fljsd_pass pass) const { return pass == FLJSD_FORWARD ? Basis::twelve : Basis::twenty_two; }
   static Index tile_ld(Index columns) { return round_up(columns, 64); }
 
-  // Slices of a row: enough that a block of tokens gives every multiprocessor 16 warps.
-  Index slices() const {
+  // Slices of a row: enough that the rows of a tile give every multiprocessor 16 warps.
+  Index slices(fljsd_pass pass) const {
+    const Index rows = pass == FLJSD_FORWARD ? token_blocks_.size : settings_.tokens;
+    const Index columns = pass == FLJSD_FORWARD ? tiles_.size : gradient_tiles_.size;
     const Index warps = Index{16} * settings_.device.multiprocessors;
-    return std::clamp<Index>(warps / token_blocks_.size, 1, std::clamp<Index>(tiles_.size / 512, 1, 16));
+    return std::clamp<Index>(warps / rows, 1, std::clamp<Index>(columns / 512, 1, 16));
   }
 
   // Whether the input gradient is summed in the workspace; an fp32 one is summed where it is wanted.
@@ -168,9 +196,10 @@ class ChunkedVocab final : public Stage {
     token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
     tiles_ = {s.valid_vocab,
               s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};
-    // With gradients: 10 bytes an entry.
+    // With gradients: 10 bytes an entry. What a budget leaves after smaller things goes to the tile.
+    const Index bytes = std::max<Index>(1'000'000'000, s.memory_budget / 10 * 9);
     gradient_tiles_ = {s.valid_vocab, s.gradient_chunk_vocab > 0 ? s.gradient_chunk_vocab
-                                                                 : whole_waves(s.tokens, 10, 400'000'000)};
+                                                                 : whole_waves(s.tokens, 10, bytes)};
     for (Pieces* pieces : {&tiles_, &gradient_tiles_}) pieces->size = std::min(pieces->size, s.valid_vocab);
   }
 
@@ -264,11 +293,11 @@ class ChunkedVocab final : public Stage {
     Arrays a;
     a.batch = begin_batch(s, pass, workspace, call);
     a.gemm_workspace = workspace.take<std::byte>(Gemm::workspace_size);
-    Index tile = token_blocks_.size * tile_ld(tiles_.size);
-    if (backward) tile = std::max(tile, s.tokens * tile_ld(gradient_tiles_.size));
+    const Index tile =
+        backward ? s.tokens * tile_ld(gradient_tiles_.size) : token_blocks_.size * tile_ld(tiles_.size);
     a.student_logits = workspace.take<float>(tile);
     a.teacher_logits = workspace.take<float>(tile);
-    a.state = workspace.take<float>(s.tokens * slices() * state_floats(kind_, basis(pass)));
+    a.state = workspace.take<float>(s.tokens * slices(pass) * state_floats(kind_, basis(pass)));
     if (!backward) return a;
     a.constants = static_cast<RowConstants*>(
         static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
@@ -315,13 +344,15 @@ class ChunkedVocab final : public Stage {
     }
     return {&alpha_, &zero_, &one_};
   }
-  Gemm::Operands input_grad_operands(const Call& call, const Arrays& a, const Factors& f, Index entry) const {
+  // `adds`: to what earlier tiles left.
+  Gemm::Operands input_grad_operands(const Call& call, const Arrays& a, const Factors& f, Index entry,
+                                     bool adds) const {
     const Settings& s = settings_;
     return {a.dlogits.data,
             at(call.tensors.student_weight, s.student.dtype, entry * s.student.weight_ld),
             a.input_grad_sum != nullptr ? a.input_grad_sum : call.tensors.student_input_grad,
             f.alpha,
-            entry == 0 ? f.zero : f.one,
+            adds ? f.one : f.zero,
             a.gemm_workspace};
   }
   Gemm::Operands weight_grad_operands(const Call& call, const Arrays& a, const Factors& f,
@@ -347,9 +378,9 @@ class ChunkedVocab final : public Stage {
             ignored_tokens(settings_, call, token)};
   }
 
-  void sweep(fljsd_pass pass, const Call& call, const Arrays& a) const {
-    const Settings& s = settings_;
-    const Index record = slices() * state_floats(kind_, basis(pass));
+  // Statistics of all tokens, a block of tokens after the other.
+  void sweep(const Call& call, const Arrays& a) const {
+    const Index record = slices(FLJSD_FORWARD) * state_floats(kind_, basis(FLJSD_FORWARD));
     for (Index block = 0; block < token_blocks_.count(); ++block) {
       const Index token = token_blocks_.start(block), rows = token_blocks_.length(block);
       for (Index i = 0; i < tiles_.count(); ++i) {
@@ -358,29 +389,57 @@ class ChunkedVocab final : public Stage {
             sweep_[(rows == token_blocks_.size ? 0u : 2u) + (columns == tiles_.size ? 0u : 1u)];
         p.student.run(call.stream, student_operands(call, a, token, entry));
         p.teacher.run(call.stream, teacher_operands(call, a, token, entry));
-        launch_accumulate(call.stream, kind_, basis(pass), mixture_, weights_[pass].phase_step,
-                          tile(call, a, token, rows, entry, columns), {a.state + token * record, slices()},
-                          i == 0);
+        launch_accumulate(call.stream, kind_, basis(FLJSD_FORWARD), mixture_,
+                          weights_[FLJSD_FORWARD].phase_step, tile(call, a, token, rows, entry, columns),
+                          {a.state + token * record, slices(FLJSD_FORWARD)}, i == 0);
       }
     }
-    launch_finish(call.stream, kind_, basis(pass), mixture_, weights_[pass], {a.state, slices()}, s.tokens,
-                  ignored_tokens(s, call), a.batch.token_loss, a.constants);
+  }
+
+  // The order of both sweeps over the gradient's tiles: the second one begins with the tile that the first
+  // one ends with, and that is one of full size.
+  Index first_sweep_tile(Index step) const {
+    const Index count = gradient_tiles_.count();
+    return step == 0 ? count - 1 : step - 1;
+  }
+  Index second_sweep_tile(Index step) const { return first_sweep_tile(gradient_tiles_.count() - 1 - step); }
+  const GradientProducts& products_of(Index tile) const {
+    return gradient_sweep_[gradient_tiles_.length(tile) == gradient_tiles_.size ? 0 : 1];
+  }
+  void run_logits(const Call& call, const Arrays& a, Index tile) const {
+    const LogitProducts& p = products_of(tile).logits;
+    p.student.run(call.stream, student_operands(call, a, 0, gradient_tiles_.start(tile)));
+    p.teacher.run(call.stream, teacher_operands(call, a, 0, gradient_tiles_.start(tile)));
+  }
+  LogitTile tile_of_all_tokens(const Call& call, const Arrays& a, Index i) const {
+    return tile(call, a, 0, settings_.tokens, gradient_tiles_.start(i), gradient_tiles_.length(i));
+  }
+
+  // The same for the backward pass, in tiles of all tokens. Leaves the logits of second_sweep_tile(0).
+  void sweep_all_tokens(const Call& call, const Arrays& a) const {
+    constexpr fljsd_pass pass = FLJSD_FORWARD_BACKWARD;
+    for (Index step = 0; step < gradient_tiles_.count(); ++step) {
+      const Index i = first_sweep_tile(step);
+      run_logits(call, a, i);
+      launch_accumulate(call.stream, kind_, basis(pass), mixture_, weights_[pass].phase_step,
+                        tile_of_all_tokens(call, a, i), {a.state, slices(pass)}, step == 0);
+    }
   }
 
   void sweep_gradient(const Call& call, const Arrays& a) const {
     const Settings& s = settings_;
     const fljsd_tensors& t = call.tensors;
     const Factors f = factors(a);
-    for (Index i = 0; i < gradient_tiles_.count(); ++i) {
+    for (Index step = 0; step < gradient_tiles_.count(); ++step) {
+      const Index i = second_sweep_tile(step);
       const Index entry = gradient_tiles_.start(i), columns = gradient_tiles_.length(i);
-      const GradientProducts& p = gradient_sweep_[columns == gradient_tiles_.size ? 0 : 1];
-      p.logits.student.run(call.stream, student_operands(call, a, 0, entry));
-      p.logits.teacher.run(call.stream, teacher_operands(call, a, 0, entry));
+      const GradientProducts& p = products_of(i);
+      if (step > 0) run_logits(call, a, i);
       Dlogits dlogits = a.dlogits;
       dlogits.ld = tile_ld(columns);
-      launch_tile_dlogits(call.stream, kind_, mixture_, tile(call, a, 0, s.tokens, entry, columns),
-                          a.constants, dlogits, i == 0);
-      if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, a, f, entry));
+      launch_tile_dlogits(call.stream, kind_, mixture_, tile_of_all_tokens(call, a, i), a.constants, dlogits,
+                          step == 0);
+      if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, a, f, entry, step > 0));
       if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, a, f, entry));
       if (s.bias_grad) {
         launch_column_sum(call.stream, dlogits, s.tokens, columns, false, a.column_sum_partial,
@@ -413,7 +472,7 @@ class ChunkedVocab final : public Stage {
   float alpha_, zero_ = 0, one_ = 1;
   Pieces token_blocks_, tiles_, gradient_tiles_;
   std::vector<LogitProducts> sweep_;              // [rows: size, tail][columns: size, tail]
-  std::vector<GradientProducts> gradient_sweep_;  // [columns: size, tail]
+  std::vector<GradientProducts> gradient_sweep_;  // [columns: size, tail]: both sweeps of the backward pass
 };
 
 }  // namespace

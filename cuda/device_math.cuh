@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small device functions: hardware exponentials, vector loads, sums in a fixed order.
+// Small device functions: hardware exponentials, vector loads, sums in a fixed order. Errors of the
+// hardware's functions are those that the PTX ISA states.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ __device__ __forceinline__ float log2_fast(float x) {
   return result;
 }
 
-// sin and cos with an absolute error of about 2^-21 for |x| <= 2π, growing in proportion to |x| beyond.
+// sin and cos with an absolute error <= 2^-20.5 for |x| <= 2π, growing in proportion to |x| beyond.
 __device__ __forceinline__ void sincos_fast(float x, float& sine, float& cosine) {
   asm("sin.approx.ftz.f32 %0, %1;" : "=f"(sine) : "f"(x));
   asm("cos.approx.ftz.f32 %0, %1;" : "=f"(cosine) : "f"(x));

@@ -13,21 +13,20 @@
  *   config.tokens = ...; config.vocab = ...; config.student_hidden = config.teacher_hidden = ...;
  *   fljsd_plan* plan;
  *   if (fljsd_plan_create(&config, &plan) != FLJSD_OK) puts(fljsd_last_error());
- *   uint64_t bytes;
- *   fljsd_plan_workspace_bytes(plan, FLJSD_FORWARD_BACKWARD, &bytes);     // allocate that much on the device
- *   fljsd_forward_backward(plan, &tensors, workspace, bytes, stream);    // asynchronous, as a kernel launch
- * is
+ *   uint64_t bytes;  // of device memory to allocate:
+ *   fljsd_plan_workspace_bytes(plan, FLJSD_FORWARD_BACKWARD, &bytes);
+ *   fljsd_forward_backward(plan, &tensors, workspace, bytes, stream);  // asynchronous, as a kernel launch is
  *
  * What holds for every call:
  *   - Errors are a status and a sentence: fljsd_last_error() of the same thread. Nothing is written when a
- * call refuses its arguments; after FLJSD_CUDA_ERROR outputs are undefined.
+ *     call refuses its arguments; after FLJSD_CUDA_ERROR outputs are undefined.
  *   - Inputs are never written. The workspace may hold any bytes, and holds nothing of value after a call.
  *   - Only fljsd_plan_create and fljsd_plan_tune allocate or synchronise. The other calls enqueue work on the
- * given stream and return; they can be captured into a CUDA graph. (With CUDA's lazy loading, the first
- * launch of a kernel loads its code, which the driver may do with device memory of its own;
- * CUDA_MODULE_LOADING=EAGER avoids that.)
+ *     given stream and return; they can be captured into a CUDA graph. (With CUDA's lazy loading, the first
+ *     launch of a kernel loads its code, which the driver may do with device memory of its own;
+ *     CUDA_MODULE_LOADING=EAGER avoids that.)
  *   - A plan does not change after creation and tuning: any number of threads and streams may use one at
- * once, each call with a workspace and outputs of its own.
+ *     once, each call with a workspace and outputs of its own.
  *   - Every size and offset is 64-bit: tokens x vocab may exceed 2^31. Each single size is at most 2^30.
  *   - The same call on the same device with the same plan gives the same bits.
  *   - Structures grow at their end: set struct_size to sizeof the structure as compiled.
@@ -50,13 +49,12 @@ extern "C" {
 /* What a call returns. */
 typedef enum fljsd_status {
   FLJSD_OK = 0,
-  FLJSD_INVALID_ARGUMENT = 1, /* a field has a value that is never allowed */
-  FLJSD_UNSUPPORTED = 2,      /* meaningful, but not with this stage, format or device */
-  FLJSD_WORKSPACE_TOO_SMALL =
-      3,                /* fewer bytes than fljsd_plan_workspace_bytes says, or a budget too small to plan */
-  FLJSD_MISALIGNED = 4, /* a pointer is not aligned as documented */
-  FLJSD_NO_DEVICE = 5,  /* no CUDA device, or a driver older than this library needs */
-  FLJSD_CUDA_ERROR = 6  /* CUDA or cuBLASLt reported an error, or had one pending before the call */
+  FLJSD_INVALID_ARGUMENT = 1,    /* a field has a value that is never allowed */
+  FLJSD_UNSUPPORTED = 2,         /* meaningful, but not with this stage, format or device */
+  FLJSD_WORKSPACE_TOO_SMALL = 3, /* fewer bytes than the plan needs, or a budget too small to plan */
+  FLJSD_MISALIGNED = 4,          /* a pointer is not aligned as documented */
+  FLJSD_NO_DEVICE = 5,           /* no CUDA device, or a driver older than this library needs */
+  FLJSD_CUDA_ERROR = 6           /* CUDA or cuBLASLt reported an error, or had one pending before the call */
 } fljsd_status;
 
 /* Element formats. FLJSD_ABSENT: there is no such tensor. */
@@ -83,8 +81,7 @@ typedef struct fljsd_config {
   int64_t tokens;         /* rows of both inputs; 0 is an empty batch with loss 0 */
   int64_t vocab;          /* rows of both weights, >= 1 */
   int64_t student_hidden; /* columns of student_input and student_weight, >= 1 */
-  int64_t
-      teacher_hidden; /* columns of teacher_input and teacher_weight, >= 1; may differ from student_hidden */
+  int64_t teacher_hidden; /* columns of teacher_input and teacher_weight, >= 1; may differ */
 
   /* Leading dimensions: elements from one row to the next, at least the number of columns; 0 means packed.
    * Any value works; multiples of 8 elements (and pointers at multiples of 16 bytes) are fastest. What lies
@@ -96,36 +93,37 @@ typedef struct fljsd_config {
   int64_t student_input_grad_ld;
   int64_t student_weight_grad_ld;
 
-  int32_t student_dtype;  /* fljsd_dtype of student_input and student_weight; default FLJSD_BF16. FLJSD_F32 is
-                             multiplied */
-  int32_t teacher_dtype;  /* in fp32 (not TF32). The same for the teacher; the two may differ */
-  int32_t gradient_dtype; /* of the input and weight gradients: FLJSD_ABSENT (default) = student_dtype, or
-                             FLJSD_F32 */
-  int32_t student_bias_dtype; /* FLJSD_ABSENT (default): no bias. A bias may hold -inf: that entry has
-                                 probability 0 */
+  /* fljsd_dtype of input and weight of either model; default FLJSD_BF16. FLJSD_F32 is multiplied in fp32, not
+   * in TF32. */
+  int32_t student_dtype;
+  int32_t teacher_dtype;
+  /* Of the input and weight gradients: FLJSD_ABSENT (default) is student_dtype; or FLJSD_F32. */
+  int32_t gradient_dtype;
+  /* FLJSD_ABSENT (default): no bias. A bias may hold -inf: that entry has probability 0. */
+  int32_t student_bias_dtype;
   int32_t teacher_bias_dtype;
-  int32_t has_labels; /* nonzero: labels are given, and a token whose label is ignore_index does not count */
+  /* Nonzero: labels are given, and a token whose label is ignore_index does not count. */
+  int32_t has_labels;
   int64_t ignore_index; /* default -100 */
-  int64_t
-      valid_vocab; /* entries at or past it do not exist; 0 (default) means vocab. Gradients there are 0 */
+  /* Entries at or past it do not exist; 0 (default) means vocab. Gradients there are 0. */
+  int64_t valid_vocab;
 
   double beta;        /* in [0, 1]; default 0.5. The endpoints are the two KL divergences */
   double temperature; /* > 0 and finite; default 1. Divides both models' logits */
   int32_t reduction;  /* fljsd_reduction; default FLJSD_BATCHMEAN */
   int32_t gradients;  /* fljsd_gradients or-ed; 0 (default): forward only */
 
-  const char* stage;     /* name of a stage, see fljsd_stage_get; default "chunked-vocab" */
-  int64_t memory_budget; /* bytes of workspace that chunked stages may use; 0 (default): what the stage
-                            recommends */
-  int32_t
-      device; /* CUDA device ordinal; -1 (default): the current device. Calls must be made with it current */
-  int32_t reserved;     /* 0 */
-  int64_t chunk_tokens; /* tokens of a chunk or tile; 0 (default): the stage chooses. For tuning and tests:
-                           results agree */
-  int64_t chunk_vocab;  /* up to rounding whatever the chunks are. Vocabulary entries of a tile; 0: the stage
-                           chooses */
-  int64_t gradient_chunk_vocab; /* the same for the second sweep of chunked-vocab, which has all tokens in a
-                                   tile */
+  const char* stage; /* name of a stage, see fljsd_stage_get; default "chunked-vocab" */
+  /* Bytes of workspace that chunked stages may use; 0 (default): what the stage recommends. More makes
+   * chunked-tokens with gradients and chunked-vocab with gradients faster. */
+  int64_t memory_budget;
+  /* CUDA device ordinal; -1 (default): the current device. Calls must be made with it current. */
+  int32_t device;
+  int32_t reserved; /* 0 */
+  /* For tuning and tests; 0 (default): the stage chooses. Results agree up to rounding whatever they are. */
+  int64_t chunk_tokens;         /* tokens of a chunk or tile */
+  int64_t chunk_vocab;          /* vocabulary entries of a tile, forward */
+  int64_t gradient_chunk_vocab; /* of a tile of chunked-vocab's backward pass, which has all tokens */
 } fljsd_config;
 
 /* Device pointers of one call. Any alignment to the element size will do; see the leading dimensions for what

@@ -3,8 +3,11 @@
 
 #include <cmath>
 #include <complex>
+#include <map>
+#include <mutex>
 #include <numbers>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <Eigen/Dense>
@@ -74,18 +77,20 @@ Eigen::VectorXd fit_kappa(double beta, int last, double step) {
     share = share.cwiseProduct((error.array() + 1e-3 * largest).matrix());
     share *= points / share.sum();
   }
-  return best;
+  // The equation holds to about 1e-9; this makes it hold to rounding, at a change far below the tolerance.
+  return best * (student_kernel(exact) / row(exact).dot(best));
 }
 
-}  // namespace
-
-OnePassWeights make_one_pass_weights(double beta, Basis basis) {
+OnePassWeights fit(double beta, Basis basis) {
+  constexpr double nats = 2 * std::numbers::ln2;  // of a half log2 unit
   const int last = last_frequency(basis);
-  const double length = period(basis), step = 2 * std::numbers::pi / length;
-  const std::vector<std::complex<double>> rule = divergence_rule(beta, last, length);
   OnePassWeights weights;
-  weights.phase_step = static_cast<float>(step * 2 * std::numbers::ln2);  // a half log2 unit is 2·ln 2 nats
   weights.beta = beta;
+  // Kernels know the step as a float: the rule is made for that float's period, so that it is exact where
+  // they evaluate it.
+  weights.phase_step = static_cast<float>(2 * std::numbers::pi / period(basis) * nats);
+  const double step = static_cast<double>(weights.phase_step) / nats, length = 2 * std::numbers::pi / step;
+  const std::vector<std::complex<double>> rule = divergence_rule(beta, last, length);
   for (int k = 0; k <= last; ++k) weights.divergence[k] = rule[static_cast<std::size_t>(k)].real();
   if (basis == Basis::twelve) return weights;
   const Eigen::VectorXd z = fit_kappa(beta, last, step);
@@ -94,6 +99,24 @@ OnePassWeights make_one_pass_weights(double beta, Basis basis) {
     weights.student_imaginary[k] = k == 0 ? 0 : -z[2 * k];
   }
   return weights;
+}
+
+}  // namespace
+
+// A fit takes tens of milliseconds, and plans of many shapes share a beta: results are kept.
+OnePassWeights make_one_pass_weights(double beta, Basis basis) {
+  static std::mutex mutex;
+  static std::map<std::pair<double, Basis>, OnePassWeights> known;
+  constexpr std::size_t most = 256;
+  const std::pair key(beta, basis);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(key); found != known.end()) return found->second;
+  }
+  const OnePassWeights weights = fit(beta, basis);
+  const std::lock_guard lock(mutex);
+  if (known.size() >= most) known.clear();
+  return known.emplace(key, weights).first->second;
 }
 
 }  // namespace fljsd::cuda

@@ -17,7 +17,8 @@ namespace fljsd::cuda {
 //   1/tolerance(s) = 1/(1e-6·2cosh(s/2)) + 1/(1e-3·(U(s) + 1e-6·e^{|s|/2})),
 //
 // with equality at s = logit(beta). The fit reaches twice that: (1−beta)·kappa is good to 2e-6, and to 2e-3
-// of itself where it exceeds 1e-6. On the published inputs gradients are then good to 2e-4 instead of 1.4e-2.
+// of itself where it exceeds 1e-6. With the minimax rule kappa of saturated rows is off by 1e-2 of itself
+// (data/measured/one_pass_gradients.csv), and their gradients with it.
 //
 // With K = 12 (losses only) there are no weights for kappa.
 OnePassWeights make_one_pass_weights(double beta, Basis basis);

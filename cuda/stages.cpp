@@ -18,8 +18,8 @@ std::span<const StageEntry> stages() {
       {"chunked-tokens", "A chunk of tokens at a time, as many as the memory budget allows; exact.", false,
        FLJSD_F32, 80, make_chunked_tokens},
       {"chunked-vocab",
-       "Tiles of logits that stay in the L2 cache, folded into one-pass statistics; no logits in memory.",
-       false, FLJSD_F32, 80, make_chunked_vocab},
+       "A tile of the vocabulary at a time, folded into one-pass statistics; the least memory.", false,
+       FLJSD_F32, 80, make_chunked_vocab},
   };
   return table;
 }
