@@ -44,6 +44,7 @@ float term(float log_a, float log_b) {
 }
 
 float log_mixture(float log_p, float log_q, float beta) {
+  if (log_p == log_q) return log_p;  // exactly, so that equal distributions give exactly 0
   const float a = log_p + std::log(beta), b = log_q + std::log1p(-beta);
   if (a == -infinity) return b;
   return std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));

@@ -25,6 +25,7 @@ def jsd(log_p, log_q, beta):
     if beta == 0:
         return weighted(p, log_p - log_q).sum(axis=1), q - p
     log_m = log_p if beta == 1 else np.logaddexp(log_p + np.log(beta), log_q + np.log1p(-beta))
+    log_m = np.where(log_p == log_q, log_p, log_m)  # exactly, so that equal distributions give exactly 0
     student = weighted(q, log_q - log_m)  # the terms of KL(q || M)
     kl = student.sum(axis=1, keepdims=True)
     if beta == 1:
