@@ -15,7 +15,8 @@ struct ExternalLimits {
   std::chrono::milliseconds start =
       std::chrono::seconds(120);  // until the answer to hello: imports, compilation
   std::chrono::milliseconds answer = std::chrono::seconds(60);  // for one case; the first may compile
-  std::chrono::milliseconds exit = std::chrono::seconds(5);     // after its input is closed
+  std::chrono::milliseconds exit =
+      std::chrono::seconds(30);  // after its input is closed; a framework takes its time
 };
 
 // Starts the process at the first use and again after anything that ended it. Cases travel as files in a
