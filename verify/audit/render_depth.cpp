@@ -47,8 +47,9 @@ std::string certified_text(const WorkloadReport& workload, bool explain, int wid
   for (const CertifiedToken& token : workload.certified) {
     out += fmt::format("  token {:<5} at least  {}\n", token.token, token.enclosure.lo_text.substr(0, 58));
     out += fmt::format("              at most   {}\n", token.enclosure.hi_text.substr(0, 58));
-    out += fmt::format("              float64   {}, off by {}, bound {}: {}\n", token.double_tier,
-                       short_number(token.error, 2), short_number(token.bound, 2),
+    out += fmt::format("              float64   {}\n", token.double_tier);
+    out += fmt::format("              off by    {}, bound {}: {}\n", short_number(token.error, 2),
+                       short_number(token.bound, 2),
                        token.kept() ? styled(Style::good, "kept") : styled(Style::bad, "MISSED"));
   }
   return out;

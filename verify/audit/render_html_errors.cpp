@@ -53,13 +53,19 @@ double height_of(const ErrorRow& row, AccuracyClass accuracy_class) {
 
 // Why the row is not a drawing; empty if it is one.
 std::string instead(const ErrorRow& row) {
-  bool any = false, relative = true;
+  bool any = false, relative = true, judged = false, finite = true;
+  std::string why_not;
   for (const VerdictRow* found : row.found) {
     if (!found) continue;
     any = true;
     relative = relative && fits_axis(*found);
+    judged = judged || found->judged;
+    finite = finite && std::isfinite(found->error);
+    why_not = found->note;
   }
   if (!any) return "no such tensor";
+  // Nobody is to blame for NaN where the truth is not finite either.
+  if (!judged && !finite) return why_not;
   if (relative) return "";
   const auto error = largest(row, [](const VerdictRow& r) { return r.error; });
   const auto ratio = largest(row, [](const VerdictRow& r) { return r.judged ? r.ratio : 0; });

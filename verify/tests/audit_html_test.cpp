@@ -257,6 +257,21 @@ TEST(AuditPage, ShowsAbsoluteErrorsWhereTheTruthIsZero) {
             std::string::npos);
 }
 
+// Fault: NaN held against candidates in a drawing where nothing can be judged.
+TEST(AuditPage, DrawsNoNanWhereNothingIsJudged) {
+  AuditReport report = report_of_all_families();
+  for (WorkloadReport& workload : report.survey) {
+    if (workload.info.family != "overflow") continue;
+    for (CandidateReport& candidate : workload.candidates) {
+      VerdictRow& row = candidate.verdict.rows[2];
+      row.judged = false;
+      row.error = infinity;
+      row.note = "gradients are not judged: student_input holds infinity";
+    }
+  }
+  EXPECT_NE(audit_html(report).find("<p class=\"instead\">gradients are not judged"), std::string::npos);
+}
+
 // Fault: a cause told where the candidate's arithmetic does not have it, or of a family that lacks it.
 TEST(Findings, NamesACauseOnlyWhereItIsOne) {
   AuditReport report = report_of_all_families();
