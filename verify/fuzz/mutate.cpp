@@ -18,7 +18,8 @@ Index step(Index size, Index choice, Index max) {
 void scale_strength(Recipe& recipe, double factor) {
   const auto& strength = find_family(recipe.spec.family).strength;
   if (!strength) return;
-  const double now = resolved_strength(recipe.spec);
+  // As it stands, even if it is not allowed: the mutation before this one may have made it so.
+  const double now = recipe.spec.strength ? *recipe.spec.strength : resolved_strength(recipe.spec);
   recipe.spec.strength = std::clamp(now == 0 ? factor : now * factor, strength->min, strength->max);
 }
 
