@@ -72,7 +72,7 @@ const std::vector<double>& positions(const std::string& quantity, const ErrorBou
 }  // namespace
 
 const char* manner_of(const JudgedValue& value) {
-  if (!std::isfinite(value.truth)) return manner::nan_lost;
+  if (!std::isfinite(value.truth)) return manner::special_lost;
   return std::isfinite(value.got) ? manner::off : manner::not_finite;
 }
 
@@ -115,7 +115,7 @@ double own_bound(const VerdictRow& row, const ErrorBound& truth_bound, const Err
 
 std::string sentence(const VerdictRow& row, const JudgedValue& value, AccuracyClass accuracy_class) {
   const auto shown = [](double x) {
-    return std::isfinite(x) ? fmt::format("{} ({})", x, hex_float(x)) : fmt::format("{}", x);
+    return std::isfinite(x) ? fmt::format("{} ({})", x, hex_float(x)) : hex_float(x);
   };
   if (!std::isfinite(value.truth) || !std::isfinite(value.got))
     return fmt::format("{} is {}, but the truth is {}", value.what, shown(value.got), shown(value.truth));

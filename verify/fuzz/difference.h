@@ -14,7 +14,8 @@ namespace fljsd {
 namespace manner {
 inline constexpr const char* off = "off";                // finite, but too far from the truth
 inline constexpr const char* not_finite = "not finite";  // NaN or infinite where the truth is finite
-inline constexpr const char* nan_lost = "NaN lost";      // something else where the truth is NaN or infinite
+inline constexpr const char* special_lost =
+    "NaN or infinity lost";  // something else where the truth is NaN or infinite
 }  // namespace manner
 
 const char* manner_of(const JudgedValue& value);

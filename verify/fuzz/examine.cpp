@@ -11,6 +11,7 @@
 #include "verify/fuzz/case_copy.h"
 #include "verify/fuzz/difference.h"
 #include "verify/judge/verdict.h"
+#include "verify/properties/compare.h"
 #include "verify/report/number.h"
 
 namespace fljsd {
@@ -45,8 +46,16 @@ CheckOutcome failed_because(Failed failed) {
   return outcome;
 }
 
+// Findings end their sentences themselves, and the sign of a NaN is nobody's affair.
+std::string without_period(std::string text) {
+  for (std::size_t at; (at = text.find("-nan")) != std::string::npos;) text.erase(at, 1);
+  if (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
 Failed no_answer(const std::string& check, const Failure& failure) {
-  return {{check, "", name(failure.kind)}, infinity, 0, failure.text, std::nullopt, failure.diagnostics};
+  return {{check, "", name(failure.kind)}, infinity,     0,
+          without_period(failure.text),    std::nullopt, failure.diagnostics};
 }
 
 // The quantity that a property's sentence is about: they all name it first.
@@ -130,6 +139,11 @@ CheckOutcome Examination::inputs_unchanged() {
   return failed_because(no_answer(check_name::inputs_unchanged, *failure));
 }
 
+// What is learnt about the cases of a property while it is checked.
+struct Examination::InPassing {
+  std::vector<FindingKind> inaccurate;
+};
+
 std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answer, const char* check,
                                               bool& doubtful, std::vector<VerdictRow>* rows) {
   const AccuracyClass declared = subject_.declaration().accuracy_class;
@@ -148,7 +162,9 @@ std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answe
     const auto value = [&] {
       return worst_value(verdict.rows[i], oracle->truth, answer.result, oracle->budgets.of(declared));
     };
-    JudgedValue worst = value();
+    const JudgedValue worst = value();
+    // Where the class may overflow, NaN may stand for anything, for an infinite divergence too.
+    if (!std::isfinite(worst.truth) && std::isnan(worst.got) && may_overflow(c)) continue;
     if (!oracle->truth.certified &&
         may_be_the_oracles(verdict.rows[i], worst,
                            own_bound(verdict.rows[i], oracle->budgets.truth, oracle->budgets.of(declared)))) {
@@ -182,6 +198,11 @@ std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answe
     return rank_of_quantity(a.kind.quantity) < rank_of_quantity(b.kind.quantity);
   });
   return failed;
+}
+
+bool Examination::may_overflow(const Case& c) {
+  InPassing in_passing;
+  return Evaluation(c, Result{}, implementation(true, in_passing)).may_overflow;
 }
 
 CheckOutcome Examination::accuracy() {
@@ -285,18 +306,13 @@ void clear_caches(Subject& subject, const Recipe& recipe) {
   }
 }
 
-// What is learnt about the cases of a property while it is checked.
-struct Examination::InPassing {
-  std::vector<FindingKind> inaccurate;
-  std::string diagnostics;
-};
-
 Implementation Examination::implementation(bool always_evaluate, InPassing& in_passing) {
   const Declaration& declaration = subject_.declaration();
   Implementation adaptor;
   adaptor.name = subject_.name();
   adaptor.lacks = declaration.lacks;
   adaptor.deterministic = declaration.deterministic;
+  adaptor.exact_zeros = false;  // a candidate's formula is its own affair
   if (declaration.accuracy_class != AccuracyClass::float64) {
     // As the contracts of these classes allow (verify/judge/budget.cpp).
     adaptor.smallest = 0x1p-126;
@@ -351,7 +367,7 @@ CheckOutcome Examination::property(const std::string& name, int choice) {
       outcome.failed.push_back({{name, quantity_in(result.text), manner_of(result.observed)},
                                 result.observed,
                                 result.allowed,
-                                result.text,
+                                without_period(result.text),
                                 std::nullopt,
                                 ""});
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "verify/cases/random.h"
 
@@ -18,9 +19,14 @@ Index step(Index size, Index choice, Index max) {
 void scale_strength(Recipe& recipe, double factor) {
   const auto& strength = find_family(recipe.spec.family).strength;
   if (!strength) return;
-  // As it stands, even if it is not allowed: the mutation before this one may have made it so.
-  const double now = recipe.spec.strength ? *recipe.spec.strength : resolved_strength(recipe.spec);
+  const std::optional<double> before = recipe.spec.strength;
+  const double now = resolved_strength(recipe.spec);
   recipe.spec.strength = std::clamp(now == 0 ? factor : now * factor, strength->min, strength->max);
+  try {
+    resolved_strength(recipe.spec);
+  } catch (const InvalidProblem&) {
+    recipe.spec.strength = before;  // some families allow whole numbers only
+  }
 }
 
 }  // namespace

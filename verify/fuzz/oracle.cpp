@@ -35,7 +35,7 @@ struct Settler {
     return values;
   }
   RowMajorMatrix<double> operator()(const std::vector<Enclosure>& enclosures, Index rows, Index cols) {
-    RowMajorMatrix<double> matrix(enclosures.empty() ? 0 : rows, enclosures.empty() ? 0 : cols);
+    RowMajorMatrix<double> matrix(rows, cols);
     for (std::size_t i = 0; i < enclosures.size(); ++i) matrix.data()[i] = (*this)(enclosures[i]);
     return matrix;
   }
@@ -73,11 +73,14 @@ std::optional<OracleAnswer> Oracle::certified(const Case& c) {
   truth.result.counted = result.counted;
   truth.result.token_loss = settle(result.token_loss);
   const Index cols = problem.student_input.cols;
-  truth.result.student_input_grad = settle(result.student_input_grad, problem.tokens(), cols);
-  truth.result.student_weight_grad = settle(result.student_weight_grad, problem.vocab(), cols);
+  if (want.student_input_grad) {
+    truth.result.student_input_grad = settle(result.student_input_grad, problem.tokens(), cols);
+    truth.result.student_weight_grad = settle(result.student_weight_grad, problem.vocab(), cols);
+  }
   truth.result.student_bias_grad = settle(result.student_bias_grad);
   if (!settle.all) return std::nullopt;
   Budgets budgets = make_budgets(c, truth, want, accuracy_class_);
+  budgets.gradients_not_judged = answer(c).budgets.gradients_not_judged;
   return OracleAnswer{std::move(truth), std::move(budgets)};
 }
 

@@ -34,7 +34,7 @@ Index of(const std::map<std::string, Index>& counts, const std::string& key) {
 }
 
 std::string exact(double x) {
-  return std::isfinite(x) ? fmt::format("{} ({})", x, hex_float(x)) : fmt::format("{}", x);
+  return std::isfinite(x) ? fmt::format("{} ({})", x, hex_float(x)) : hex_float(x);
 }
 
 std::string sizes(const Recipe& recipe) {

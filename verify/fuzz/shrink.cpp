@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/fuzz/shrink.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -63,6 +64,30 @@ std::vector<Recipe> reseeded(const Recipe& recipe) {
   return found;
 }
 
+// One size anything smaller, the smallest first: what fails at tile + 1 does not fail at half of that, or at
+// one less.
+std::vector<Recipe> other_sizes(const Recipe& recipe) {
+  constexpr Index all_up_to = 40;
+  std::vector<Recipe> found;
+  const auto add = [&](Index CaseSpec::*member, Index least) {
+    const Index size = recipe.spec.*member;
+    const auto smaller = [&](Index other) {
+      found.push_back(recipe);
+      found.back().spec.*member = other;
+      Options& options = found.back().spec.options;
+      if (options.valid_vocab) options.valid_vocab = std::min(*options.valid_vocab, found.back().spec.vocab);
+    };
+    for (Index other = least; other < std::min(size, all_up_to); ++other) smaller(other);
+    for (const Index other : awkward_sizes())
+      if (other >= all_up_to && other < size) smaller(other);
+  };
+  add(&CaseSpec::vocab, 1);
+  add(&CaseSpec::tokens, 1);
+  add(&CaseSpec::student_hidden, 1);
+  if (recipe.spec.teacher_hidden != 0) add(&CaseSpec::teacher_hidden, 1);
+  return found;
+}
+
 }  // namespace
 
 Shrunk shrink(const Recipe& recipe, const std::function<bool(const Recipe&)>& still_fails,
@@ -71,6 +96,7 @@ Shrunk shrink(const Recipe& recipe, const std::function<bool(const Recipe&)>& st
   Shrunk shrunk{recipe, false, 0};
   for (;;) {
     std::optional<Recipe> next = search.first_failing(simpler(shrunk.recipe));
+    if (!next && !search.stopped()) next = search.first_failing(other_sizes(shrunk.recipe));
     if (!next && !search.stopped()) next = search.first_failing(reseeded(shrunk.recipe));
     if (!next) break;
     shrunk.recipe = std::move(*next);

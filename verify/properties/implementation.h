@@ -31,6 +31,9 @@ struct Implementation {
 
   // The same input gives the same bits, wherever it lies and whatever ran before.
   bool deterministic = true;
+  // Equal logits of both models give exactly 0: so it is for formulas of differences, but not where D is a
+  // constant minus sums that cancel. Else 0 is only met within the bound.
+  bool exact_zeros = true;
   // Ignored tokens are removed before anything is computed: without them the bits are the same.
   bool removes_ignored_tokens = false;
 
