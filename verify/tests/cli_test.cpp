@@ -53,7 +53,7 @@ std::string generated(const TemporaryFolder& folder, const std::string& family,
   return path;
 }
 
-const char* const names[] = {"audit", "gen", "loss", "check"};
+const char* const names[] = {"audit", "gen", "loss", "fuzz", "check"};
 
 // Fault: a command without help, or help that is an error.
 TEST(Cli, HelpOfTheProgramAndOfEveryCommand) {
