@@ -40,7 +40,8 @@ std::vector<float> log_softmax(const fljsd::MatrixView& input, const fljsd::Matr
 
 // probability · (log a − log b), where 0 · anything is 0.
 float term(float log_a, float log_b) {
-  return log_a == -infinity ? 0 : std::exp(log_a) * (log_a - log_b);
+  const float a = std::exp(log_a);
+  return a == 0 ? 0 : a * (log_a - log_b);
 }
 
 float log_mixture(float log_p, float log_q, float beta) {

@@ -18,7 +18,7 @@ def log_softmax(activations, weight, bias, temperature):
 
 
 def kl(log_a, log_b):
-    gone = log_a == -jnp.inf  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
+    gone = jnp.exp(log_a) == 0  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
     log_a, log_b = jnp.where(gone, 0, log_a), jnp.where(gone, 0, log_b)
     return (jnp.exp(log_a) * (log_a - log_b)).sum(axis=-1)
 
