@@ -109,10 +109,6 @@ Recipe random_recipe(std::uint64_t seed, const RecipeRange& range) {
   spec.tokens = draw.chance(1, 40) ? 0 : draw_size(draw, range.max_tokens);
   spec.student_hidden = draw_size(draw, range.max_hidden);
   if (draw.chance(1, 2)) spec.teacher_hidden = draw_size(draw, range.max_hidden);
-  // Subnormal operands beside others of ordinary size leave an a-priori bound in fp32 nothing to say: it must
-  // allow for overflow. A single column is of one kind.
-  if (find_family(spec.family).name == "subnormal" && draw.chance(1, 2))
-    spec.student_hidden = spec.teacher_hidden = 1;
   spec.vocab = draw_size(draw, range.max_vocab);
   spec.options.beta = draw_beta(draw, range);
   spec.options.temperature = draw_temperature(draw);

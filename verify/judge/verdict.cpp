@@ -80,7 +80,7 @@ VerdictRow judge_worst(const std::string& quantity, const std::string& measure, 
 
 // The verdict on one number.
 VerdictRow judge_one(const std::string& quantity, const std::string& measure, double error, double budget,
-                     double worst_case, double bf16, double zero_error, bool truth_finite) {
+                     double worst_case, double bf16, double zero_error, bool bounded) {
   VerdictRow row;
   row.quantity = quantity;
   row.measure = measure;
@@ -91,7 +91,7 @@ VerdictRow judge_one(const std::string& quantity, const std::string& measure, do
   row.bf16_budget = bf16;
   row.zero_error = zero_error;
   row.zero_ratio = test_ratio(zero_error, budget);
-  if (!truth_finite) {
+  if (!bounded) {
     row.pass = error == 0;
     row.ratio = row.pass ? 0 : infinity;
     if (!row.pass) row.note = "the truth is NaN or infinite, the result is not the same";
@@ -159,21 +159,30 @@ Verdict judge(const Budgets& budgets, const Truth& truth, const Result& result, 
   const ErrorBound& worst_case = budgets.worst_case_of(accuracy_class);
   const ErrorBound& bf16 = budgets.of(budgets.only.value_or(AccuracyClass::bf16_logits));
 
+  // A loss that is NaN in truth must be NaN, and an infinite one infinite; but where logits of the class may
+  // overflow, the latter may be NaN too, because an infinite logit leaves no distribution.
+  const auto must_match = [may_overflow = std::isinf(allowed.logit)](double truth_value) {
+    return std::isnan(truth_value) || (std::isinf(truth_value) && !may_overflow);
+  };
   if (metrics.loss) {
     const double size = std::isfinite(metrics.loss->truth) ? std::abs(metrics.loss->truth) : 0;
     verdict.rows.push_back(judge_one("loss", "absolute", metrics.loss->absolute, allowed.loss,
-                                     worst_case.loss, bf16.loss, size, std::isfinite(metrics.loss->truth)));
+                                     worst_case.loss, bf16.loss, size, !must_match(metrics.loss->truth)));
   }
   if (metrics.token_loss) {
     const VectorError& tokens = *metrics.token_loss;
-    verdict.rows.push_back(judge_worst("token_loss", "worst token",
-                                       {tokens.error, allowed.token_loss, worst_case.token_loss,
-                                        bf16.token_loss, absolute_values(truth.result.token_loss)},
-                                       tokens.mismatch));
-    for (std::size_t t = 0; t < tokens.error.size(); ++t)
-      verdict.token_ratio.push_back(std::isfinite(truth.result.token_loss[t])
-                                        ? test_ratio(tokens.error[t], allowed.token_loss[t])
-                                        : (tokens.error[t] == 0 ? 0 : infinity));
+    const std::vector<double>& losses = truth.result.token_loss;
+    Index mismatch = -1;
+    for (std::size_t t = 0; t < tokens.error.size(); ++t) {
+      const bool bound = must_match(losses[t]);
+      if (bound && tokens.error[t] > 0 && mismatch < 0) mismatch = static_cast<Index>(t);
+      verdict.token_ratio.push_back(bound ? (tokens.error[t] == 0 ? 0 : infinity)
+                                          : test_ratio(tokens.error[t], allowed.token_loss[t]));
+    }
+    verdict.rows.push_back(judge_worst(
+        "token_loss", "worst token",
+        {tokens.error, allowed.token_loss, worst_case.token_loss, bf16.token_loss, absolute_values(losses)},
+        mismatch));
   }
   const std::size_t first_gradient = verdict.rows.size();
   judge_matrix(verdict, "student_input_grad", metrics.student_input_grad, &ErrorBound::student_input_grad,

@@ -63,12 +63,12 @@ struct Float16SubnormalsFlushed : Twin<double> {
   }
 };
 
-struct SubnormalsFlushed : Twin<float> {
+struct SubnormalsFlushed : Twin<double> {
   static constexpr About about{"subnormals-flushed",
                                "Flush-to-zero mode drops subnormal inputs, which a large factor made count."};
-  float element(const MatrixView& m, Index row, Index col) const override {
-    const float x = Twin::element(m, row, col);
-    return std::abs(x) < 0x1p-126F ? 0 : x;
+  double element(const MatrixView& m, Index row, Index col) const override {
+    const double x = Twin::element(m, row, col);
+    return m.dtype != DType::f64 && std::abs(x) < 0x1p-126 ? 0 : x;
   }
 };
 
