@@ -38,10 +38,11 @@ std::vector<float> log_softmax(const fljsd::MatrixView& input, const fljsd::Matr
   return x;
 }
 
-// probability · (log a − log b), where 0 · anything is 0.
+// a · (log a − log b): 0 for a = 0, and infinite for b = 0 even if a underflows.
 float term(float log_a, float log_b) {
-  const float a = std::exp(log_a);
-  return a == 0 ? 0 : a * (log_a - log_b);
+  if (log_a == -infinity) return 0;
+  if (log_b == -infinity) return infinity;
+  return std::exp(log_a) * (log_a - log_b);
 }
 
 float log_mixture(float log_p, float log_q, float beta) {

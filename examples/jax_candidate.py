@@ -18,9 +18,10 @@ def log_softmax(activations, weight, bias, temperature):
 
 
 def kl(log_a, log_b):
-    gone = jnp.exp(log_a) == 0  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
+    gone = log_a == -jnp.inf  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
     log_a, log_b = jnp.where(gone, 0, log_a), jnp.where(gone, 0, log_b)
-    return (jnp.exp(log_a) * (log_a - log_b)).sum(axis=-1)
+    terms = jnp.exp(log_a) * (log_a - log_b)
+    return jnp.where(log_b == -jnp.inf, jnp.inf, terms).sum(axis=-1)  # even where exp underflows: 0 times inf is NaN
 
 
 def jsd(log_p, log_q, beta):

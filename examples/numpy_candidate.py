@@ -14,23 +14,23 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
 
 
-def weighted(probability, log_ratio):
-    """probability * log_ratio with 0 * log 0 = 0, NaN where the row has no distribution."""
-    return np.where(probability == 0, 0, probability * log_ratio)
+def terms(log_a, log_b):
+    """a (log a - log b): 0 for a = 0, and infinite for b = 0 even if a underflows."""
+    return np.where(log_a == -np.inf, 0, np.where(log_b == -np.inf, np.inf, np.exp(log_a) * (log_a - log_b)))
 
 
 def jsd(log_p, log_q, beta):
     """The divergence [tokens] and its gradient with respect to the student's logits [tokens, vocab]."""
     p, q = np.exp(log_p), np.exp(log_q)
     if beta == 0:
-        return weighted(p, log_p - log_q).sum(axis=1), q - p
+        return terms(log_p, log_q).sum(axis=1), q - p
     log_m = log_p if beta == 1 else np.logaddexp(log_p + np.log(beta), log_q + np.log1p(-beta))
     log_m = np.where(log_p == log_q, log_p, log_m)  # exactly, so that equal distributions give exactly 0
-    student = weighted(q, log_q - log_m)  # the terms of KL(q || M)
+    student = terms(log_q, log_m)  # of KL(q || M)
     kl = student.sum(axis=1, keepdims=True)
     if beta == 1:
         return kl[:, 0], student - q * kl
-    divergence = beta * weighted(p, log_p - log_m).sum(axis=1) + (1 - beta) * kl[:, 0]
+    divergence = beta * terms(log_p, log_m).sum(axis=1) + (1 - beta) * kl[:, 0]
     return divergence, (1 - beta) * (student - q * kl)
 
 

@@ -18,9 +18,10 @@ def log_softmax(activations, weight, bias, temperature):
 
 
 def kl(log_a, log_b):
-    gone = log_a.exp() == 0  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
+    gone = log_a == -math.inf  # 0 log 0 = 0; masked before anything is computed, so that no NaN enters the gradient
     log_a, log_b = log_a.masked_fill(gone, 0), log_b.masked_fill(gone, 0)
-    return (log_a.exp() * (log_a - log_b)).sum(dim=-1)
+    terms = log_a.exp() * (log_a - log_b)
+    return terms.masked_fill(log_b == -math.inf, math.inf).sum(dim=-1)  # even where exp underflows: 0 times inf is NaN
 
 
 def jsd(log_p, log_q, beta):
