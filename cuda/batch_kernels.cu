@@ -140,6 +140,14 @@ __global__ void input_grad(const float* sum, Index sum_ld, const float* residual
   }
 }
 
+__global__ void clear_ignored(void* out, fljsd_dtype dtype, Index rows, Index columns, Index ld,
+                              Ignored ignored) {
+  for (Index r = blockIdx.x; r < rows; r += gridDim.x) {
+    if (!is_ignored(ignored, r)) continue;
+    for (Index c = threadIdx.x; c < columns; c += threads) store_element(out, dtype, r * ld + c, 0);
+  }
+}
+
 __global__ void fill(float* out, Index count, float value) {
   for (Index i = grid_index(); i < count; i += grid_step()) out[i] = value;
 }
@@ -203,6 +211,12 @@ void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, cons
   const bool vectors = hidden % 4 == 0 && ld % 4 == 0 && sum_ld % 4 == 0 && aligned(sum) && aligned(out);
   launch("writing the input gradient", input_grad, dim3(blocks_for(rows * hidden / (vectors ? 4 : 1))),
          threads, stream, sum, sum_ld, residual, mean, factor, rows, hidden, out, dtype, ld, vectors);
+}
+
+void launch_clear_ignored(cudaStream_t stream, Index rows, Index columns, void* out, fljsd_dtype dtype,
+                          Index ld, Ignored ignored) {
+  launch("clearing ignored tokens", clear_ignored, dim3(static_cast<unsigned>(std::min<Index>(rows, 65536))),
+         threads, stream, out, dtype, rows, columns, ld, ignored);
 }
 
 void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,

@@ -54,6 +54,10 @@ void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, cons
                        const float* mean, Factor factor, Index rows, Index hidden, void* out,
                        fljsd_dtype dtype, Index ld);
 
+// Zeros in the rows of ignored tokens: a product gives NaN there when a weight is NaN or infinite.
+void launch_clear_ignored(cudaStream_t stream, Index rows, Index columns, void* out, fljsd_dtype dtype,
+                          Index ld, Ignored ignored);
+
 // out[r, c] = sum[r, c] rounded once; sum is packed fp32.
 void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
                   fljsd_dtype dtype, Index ld);

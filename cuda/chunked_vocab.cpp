@@ -194,8 +194,9 @@ class ChunkedVocab final : public Stage {
     const Settings& s = settings_;
     const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
     token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
+    const Index forward_bytes = std::max<Index>(103'000'000, s.memory_budget / 10 * 8);
     tiles_ = {s.valid_vocab,
-              s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, 103'000'000)};
+              s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(token_blocks_.size, 8, forward_bytes)};
     // With gradients: 10 bytes an entry. What a budget leaves after smaller things goes to the tile.
     const Index bytes = std::max<Index>(1'000'000'000, s.memory_budget / 10 * 9);
     gradient_tiles_ = {s.valid_vocab, s.gradient_chunk_vocab > 0 ? s.gradient_chunk_vocab
@@ -457,6 +458,10 @@ class ChunkedVocab final : public Stage {
                         in_place ? static_cast<const float*>(t.student_input_grad) : a.input_grad_sum,
                         in_place ? s.input_grad_ld : s.student.hidden, a.dlogits.residual, a.mean_row, factor,
                         s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype, s.input_grad_ld);
+    }
+    if (s.input_grad && s.has_labels) {
+      launch_clear_ignored(call.stream, s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype,
+                           s.input_grad_ld, ignored_tokens(s, call));
     }
     if (s.weight_grad) clear_weight_grad_tail(s, call);
     if (s.bias_grad) {

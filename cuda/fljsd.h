@@ -29,6 +29,8 @@
  *     once, each call with a workspace and outputs of its own.
  *   - Every size and offset is 64-bit: tokens x vocab may exceed 2^31. Each single size is at most 2^30.
  *   - The same call on the same device with the same plan gives the same bits.
+ *   - Logits beyond about 1e9 in magnitude, whose neighbours in fp32 are 64 apart, may make the token one
+ *     without a distribution: NaN.
  *   - Structures grow at their end: set struct_size to sizeof the structure as compiled.
  */
 #ifndef FLJSD_H
@@ -114,8 +116,8 @@ typedef struct fljsd_config {
   int32_t gradients;  /* fljsd_gradients or-ed; 0 (default): forward only */
 
   const char* stage; /* name of a stage, see fljsd_stage_get; default "chunked-vocab" */
-  /* Bytes of workspace that chunked stages may use; 0 (default): what the stage recommends. More makes
-   * chunked-tokens with gradients and chunked-vocab with gradients faster. */
+  /* Bytes of workspace that chunked stages may use; 0 (default): what the stage recommends. More makes them
+   * faster. */
   int64_t memory_budget;
   /* CUDA device ordinal; -1 (default): the current device. Calls must be made with it current. */
   int32_t device;

@@ -6,10 +6,10 @@
 //   1.  max and Σ e^{(x−max)/T} of both models, online per thread, merged in a fixed order
 //   2.  D = Σ terms; with a gradient also KL(q‖M) and kappa          (row_divergence.cuh)
 //   3.  dlogits
-// Bytes: 8·vocab a row and pass with fp32 logits, of which the first comes from DRAM. On Hopper a row is
-// shared by a cluster of blocks, so many that the rows being worked on stay in the L2 cache for the other
-// passes (8 blocks and 34 MB at vocab 128256); elsewhere a row belongs to one block. About 45 instructions a
-// vocabulary entry for the loss and 45 more for the gradient.
+// Bytes: 8·vocab a row and pass with fp32 logits; the rows being worked on do not fit in the L2 cache at
+// vocab 128256, so later passes read from DRAM too. On Hopper a long row is shared by a cluster of two
+// blocks, elsewhere a row belongs to one. About 45 instructions a vocabulary entry for the loss and 45 more
+// for the gradient.
 //
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
 // arguments rounded at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms are >= 0.
@@ -330,16 +330,12 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   }
 }
 
-// Blocks to a row. At least so many that a few long rows keep many multiprocessors busy, and so many that the
-// rows being worked on, two blocks to a multiprocessor, take at most two thirds of the L2 cache: then only
-// the first pass reads from DRAM. At most 8, the largest cluster that every device with clusters has. It
-// depends on nothing but device, vocabulary and format, so that a row has the same bits in any batch.
-unsigned team_size(const Device& device, Index vocab, Index bytes_of_entry) {
-  if (device.capability < 90) return 1;
-  const Index blocks = Index{blocks_per_multiprocessor} * device.multiprocessors;
-  Index team = vocab >= 32768 ? 4 : vocab >= 8192 ? 2 : 1;
-  while (team < 8 && blocks / team * vocab * bytes_of_entry > device.l2_bytes / 3 * 2) team *= 2;
-  return static_cast<unsigned>(team);
+// Blocks to a row. Two are fastest at vocab 128256, although the rows being worked on then exceed the L2
+// cache: every pass ends in a reduction over the team, and more blocks make passes shorter, not reductions
+// (docs/kernels.md). It depends on nothing but device and vocabulary, so that a row has the same bits in any
+// batch.
+unsigned team_size(const Device& device, Index vocab) {
+  return device.capability >= 90 && vocab >= 8192 ? 2 : 1;
 }
 
 template <class Logit, bool with_gradient>
@@ -363,7 +359,7 @@ void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kin
                      ? (with_gradient ? select<float, true>(kind, small) : select<float, false>(kind, small))
                      : (with_gradient ? select<__nv_bfloat16, true>(kind, small)
                                       : select<__nv_bfloat16, false>(kind, small));
-  const unsigned team = team_size(device, logits.vocab, 2 * size_of(logits.dtype));
+  const unsigned team = team_size(device, logits.vocab);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(logits.rows) * team);
   config.blockDim = dim3(threads);

@@ -190,6 +190,10 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
       }
       p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, alpha, give_back ? one : zero,
                                       a.gemm_workspace});
+      if (s.has_labels) {
+        launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
+                             ignored_tokens(s, call, first));
+      }
     }
     if (p.weight_grad) {
       void* sum = a.weight_grad_sum != nullptr ? a.weight_grad_sum : t.student_weight_grad;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/candidates/cuda_stage.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <stdexcept>
 
@@ -44,6 +46,46 @@ class OneFormat {
   std::vector<std::vector<float>> storage_;
 };
 
+// Whether a token that counts has a finite logit that the stages promise nothing about (fljsd.h: neighbours
+// in fp32 are 64 apart there). A cheap bound on all logits goes first.
+constexpr double largest_logit = 0x1p29;
+
+double largest_magnitude(const MatrixView& m) {
+  double largest = 0;
+  for (Index r = 0; r < m.rows; ++r) {
+    for (Index c = 0; c < m.cols; ++c) {
+      const double magnitude = std::abs(m(r, c));
+      if (std::isfinite(magnitude)) largest = std::max(largest, magnitude);
+    }
+  }
+  return largest;
+}
+bool has_enormous_logits(const Problem& p, const Options& options) {
+  double bias = 0;
+  for (const auto& b : {p.student_bias, p.teacher_bias}) {
+    for (Index v = 0; b && v < b->size; ++v)
+      if (std::isfinite((*b)(v))) bias = std::max(bias, std::abs((*b)(v)));
+  }
+  const auto bound = [&](const MatrixView& input, const MatrixView& weight) {
+    return (static_cast<double>(input.cols) * largest_magnitude(input) * largest_magnitude(weight) + bias) /
+           options.temperature;
+  };
+  if (bound(p.student_input, p.student_weight) <= largest_logit &&
+      bound(p.teacher_input, p.teacher_weight) <= largest_logit) {
+    return false;
+  }
+  const auto enormous = [](double x) { return std::isfinite(x) && std::abs(x) > largest_logit; };
+  for (Index t = 0; t < p.tokens(); ++t) {
+    if (!is_counted(p, options, t)) continue;
+    const LogitRows<double> rows = logits<double>(p, options, t);
+    if (std::any_of(rows.student.begin(), rows.student.end(), enormous) ||
+        std::any_of(rows.teacher.begin(), rows.teacher.end(), enormous)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 RowMajorMatrix<double> decode(const HostMatrix& m) {
   RowMajorMatrix<double> out(m.rows, m.cols);
   for (Index r = 0; r < m.rows; ++r) m.view().row(r, 0, m.cols, out.data() + r * m.cols);
@@ -80,6 +122,8 @@ class CudaStage : public Candidate {
 
  private:
   Outcome run(Problem problem, const Options& options, const Request& request, std::size_t misalignment) {
+    if (has_enormous_logits(problem, options))
+      return Unsupported{"unsupported: logits beyond 2^29 in magnitude"};
     const OneFormat student(problem.student_input, problem.student_weight);
     const OneFormat teacher(problem.teacher_input, problem.teacher_weight);
     StageRequest call_request;

@@ -38,6 +38,24 @@ TEST_P(Contract, IgnoredTokensMayHoldAnything) {
   }
 }
 
+// A weight that is NaN leaves no token a distribution, but a token that does not count has none to lose: its
+// row of the input gradient is 0, not 0·NaN.
+TEST_P(Contract, IgnoredRowsAreZeroWhateverTheWeightsHold) {
+  Recipe r;
+  r.tokens = 12, r.vocab = 40, r.ignored = 0.5;
+  HostCase host = make_case(r);
+  host.student_weight.set(5, 3, nan);
+  DeviceCase device(host, GetParam(), true);
+  const StageResult result = device.run();
+  for (Index t = 0; t < r.tokens; ++t) {
+    const bool ignored = (*host.labels)[static_cast<std::size_t>(t)] == r.options.ignore_index;
+    for (Index h = 0; h < r.student_hidden; ++h) {
+      const double got = result.input_grad.at(t, h);
+      EXPECT_TRUE(ignored ? got == 0 : std::isnan(got)) << device.name() << ": token " << t;
+    }
+  }
+}
+
 // A token without a distribution: NaN in its loss, its row of the input gradient and every row of the weight
 // gradient below valid_vocab; nowhere else.
 TEST_P(Contract, NanStaysWhereItBelongs) {
