@@ -540,8 +540,9 @@ void Campaign::replay_entry(const CorpusEntry& entry) {
     if (is_selected(name)) names.push_back(name);
   if (is_selected(entry.kind.property.c_str()) && is_catalogued(entry.kind.property))
     names.push_back(entry.kind.property);
+  // A corpus grows: all choices are for the property that an entry is about, one is enough for the rest.
   for (const std::string& name : names)
-    for (int choice = 0; choice < (has_choices(name) ? choices : 1); ++choice)
+    for (int choice = 0; choice < (name == entry.kind.property && has_choices(name) ? choices : 1); ++choice)
       if (!note(*examination, name, choice, true)) return;
 }
 
