@@ -58,14 +58,15 @@ class Interruptible {
   struct sigaction before_[std::size(signals)];
 };
 
+// The most important first: a narrow terminal cuts the line.
 std::string progress_line(const CampaignProgress& p) {
-  std::string line =
-      fmt::format("{} evaluations, {:.0f}/s, {} families, {} checks", p.cases,
-                  p.seconds > 0 ? static_cast<double>(p.cases) / p.seconds : 0.0, p.families, p.properties);
-  if (p.worst_ratio > 0)
-    line += fmt::format(", worst {} of {}'s budget", percent(p.worst_ratio), p.worst_quantity);
+  std::string line = fmt::format("{}: {} evaluations, {:.0f}/s", p.what, p.cases,
+                                 p.seconds > 0 ? static_cast<double>(p.cases) / p.seconds : 0.0);
   if (p.findings > 0) line += fmt::format(", {} finding{}", p.findings, p.findings == 1 ? "" : "s");
-  return line + ": " + p.what;
+  line += fmt::format(", {} families, {} checks", p.families, p.properties);
+  if (p.worst_ratio > 0)
+    line += fmt::format(", worst {} of the budget ({})", percent(p.worst_ratio), p.worst_quantity);
+  return line;
 }
 
 int list_everything(bool json) {
