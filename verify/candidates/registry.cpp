@@ -49,9 +49,26 @@ Maker rounding_maker(const RoundingModel& model) {
           }};
 }
 
+// The specification's formulas, nothing else changed, in the arithmetic of the class that kernels declare
+// most.
+constexpr RoundingModel reference_in_fp32{"reference-fp32",
+                                          "the reference's formulas in fp32 throughout",
+                                          {.logits = Storage::fp32,
+                                           .scaled_logits = Storage::fp32,
+                                           .log_softmax = Storage::fp32,
+                                           .arithmetic = Arithmetic::fp32,
+                                           .formula = Formula::difference,
+                                           .log_softmax_grad = Storage::fp32,
+                                           .scaled_logits_grad = Storage::fp32,
+                                           .dlogits = Storage::fp32,
+                                           .accumulation = Arithmetic::fp32,
+                                           .loss = Storage::fp32,
+                                           .gradients = Storage::fp32},
+                                          AccuracyClass::fp32_logits};
+
 const std::vector<Maker>& makers() {
   static const std::vector<Maker> all = [] {
-    std::vector<Maker> entries{reference_maker()};
+    std::vector<Maker> entries{reference_maker(), rounding_maker(reference_in_fp32)};
     for (const RoundingModel& model : rounding_models()) entries.push_back(rounding_maker(model));
     return entries;
   }();
