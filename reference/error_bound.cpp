@@ -354,7 +354,12 @@ class Bounds {
 
   double error_at(const ArithmeticModel& model, const Head& head, std::size_t token, std::size_t v,
                   double logit, float partial) const {
-    if (logit == -infinity) return 0;  // probability 0 does not move
+    if (logit == -infinity) {
+      // Probability 0 does not move, unless the class computes −inf + inf: a bias that removes an entry, and
+      // a finite product that may overflow to +inf.
+      const double product = head.input_norms.two[token] * head.weight_norms.two[v];
+      return std::isfinite(product) && !(product < model.dot.largest) ? infinity : 0;
+    }
     const double bias = head.bias ? (*head.bias)(static_cast<Index>(v)) : 0;
     const double error = logit_error(model, head, token, v, logit, partial, bias, options_.temperature);
     return std::isnan(error) ? infinity : error;
