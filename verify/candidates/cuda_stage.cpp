@@ -74,10 +74,14 @@ bool has_enormous_logits(const Problem& p, const Options& options) {
       bound(p.teacher_input, p.teacher_weight) <= largest_logit) {
     return false;
   }
+  // Products are what overflows, also where a bias of −inf removes the entry afterwards.
+  Problem products = p;
+  products.student_bias.reset();
+  products.teacher_bias.reset();
   const auto enormous = [](double x) { return std::isfinite(x) && std::abs(x) > largest_logit; };
   for (Index t = 0; t < p.tokens(); ++t) {
     if (!is_counted(p, options, t)) continue;
-    const LogitRows<double> rows = logits<double>(p, options, t);
+    const LogitRows<double> rows = logits<double>(products, options, t);
     if (std::any_of(rows.student.begin(), rows.student.end(), enormous) ||
         std::any_of(rows.teacher.begin(), rows.teacher.end(), enormous)) {
       return true;

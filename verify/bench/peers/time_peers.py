@@ -74,7 +74,8 @@ def peers(t):
         print("Liger-Kernel is not installed and is left out.", file=sys.stderr)
     else:
         module = LigerFusedLinearJSD(jsd_beta=0.5)
-        found["liger"] = lambda t: module(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight)
+        found["liger"] = lambda t: module(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight,
+                                           None)  # no labels: all tokens count
     return found
 
 
