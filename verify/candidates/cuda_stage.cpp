@@ -70,6 +70,7 @@ bool has_enormous_logits(const Problem& p, const Options& options) {
     return (static_cast<double>(input.cols) * largest_magnitude(input) * largest_magnitude(weight) + bias) /
            options.temperature;
   };
+  if (bias / options.temperature > largest_logit) return true;
   if (bound(p.student_input, p.student_weight) <= largest_logit &&
       bound(p.teacher_input, p.teacher_weight) <= largest_logit) {
     return false;
