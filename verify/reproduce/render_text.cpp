@@ -15,6 +15,11 @@ std::string provider_name(const std::string& provider) {
   return provider == "torch" ? "PyTorch" : provider == "liger" ? "Liger" : provider;
 }
 
+// Milliseconds or MiB.
+std::string amount(double value) {
+  return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 1000 ? 1 : 0);
+}
+
 std::string times(const std::optional<double>& ratio) {
   return ratio ? short_number(*ratio) : "";
 }
@@ -38,7 +43,7 @@ std::string published_table(const Comparison& c, const std::string& metric, int 
   for (const PublishedRow& r : c.published) {
     if (r.metric != metric) continue;
     std::vector<Cell> line{fmt::format("{} {} {}", provider_name(r.provider), r.mode, r.tokens),
-                           short_number(r.published, 4), r.measured ? short_number(*r.measured, 4) : "–",
+                           amount(r.published), r.measured ? amount(*r.measured) : "–",
                            r.measured ? fmt::format("{:.2f}", *r.measured / r.published) : ""};
     if (speed) {
       line.emplace_back(r.floor ? fmt::format("{:.2f}", r.floor->arithmetic_ms) : "");
