@@ -6,7 +6,10 @@ install(TARGETS fljsd_reference EXPORT fljsdTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY reference DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fljsd FILES_MATCHING PATTERN "*.h")
 if(TARGET fljsd_cli)
-install(TARGETS fljsd_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program finds the library of the CUDA stages wherever the whole was installed.
+  file(RELATIVE_PATH to_libraries ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(fljsd_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${to_libraries}")
+  install(TARGETS fljsd_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
 if(TARGET fljsd_cuda)
