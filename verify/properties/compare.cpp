@@ -72,6 +72,8 @@ Evaluation::Evaluation(const Case& c, Result r, const Implementation& implementa
   const Magnitude teacher_weight = magnitude(p.teacher_weight, exists);
   infinite_tensors_ =
       student_input.infinite || teacher_input.infinite || student_weight.infinite || teacher_weight.infinite;
+  largest_student_input = student_input.largest;
+  largest_student_weight = student_weight.largest;
   Magnitude bias;
   for (const std::optional<VectorView>* b : {&p.student_bias, &p.teacher_bias})
     for (Index v = 0; *b && v < valid; ++v) bias.add((**b)(v));
@@ -200,12 +202,15 @@ PropertyOutcome expect_correspondence(const Evaluation& a, const Evaluation& b, 
     return bound_b + std::abs(factor) * bound_a + (is_power_of_two(factor) ? 0 : rounding_of(expected));
   };
   // What underflow may take from a gradient: each of its products loses up to `smallest`, in A and in B, and
-  // is then divided by the temperature; two scalings lose as much again.
-  const auto underflow = [&](Index products, double factor) {
+  // is then divided by the temperature; two scalings lose as much again. The gradient of a logit may have
+  // lost as much before, which its product with an element of `operand` magnifies.
+  const auto underflow = [&](Index products, double factor, double Evaluation::*operand) {
     if (!f.scaled) return 0.0;
-    const auto lost = [&](const Options& options) { return std::max(1.0, 1 / options.temperature); };
+    const auto lost = [&](const Evaluation& e) {
+      return std::max(1.0, 1 / e.options.temperature) * std::max(1.0, operand ? e.*operand : 1.0);
+    };
     return static_cast<double>(products + 2) * implementation.smallest *
-           (lost(b.options) + std::abs(factor) * lost(a.options));
+           (lost(b) + std::abs(factor) * lost(a));
   };
 
   const auto count = [](const auto& values) { return static_cast<Index>(values.size()); };
@@ -257,8 +262,10 @@ PropertyOutcome expect_correspondence(const Evaluation& a, const Evaluation& b, 
                               ? 0
                               : allowed(at(b.bound.student_input_grad, t),
                                         at(a.bound.student_input_grad, from), f.input_grad, norm(expected));
-    compare_row("student_input_grad", b.result.student_input_grad, t, within,
-                from < 0 ? 0 : underflow(b.problem.vocab(), f.input_grad), may_overflow && from >= 0);
+    compare_row(
+        "student_input_grad", b.result.student_input_grad, t, within,
+        from < 0 ? 0 : underflow(b.problem.vocab(), f.input_grad, &Evaluation::largest_student_weight),
+        may_overflow && from >= 0);
   }
   const bool judged = a.judges_weight_grad() && b.judges_weight_grad();
   for (Index v = 0; v < b.result.student_weight_grad.rows(); ++v) {
@@ -269,8 +276,10 @@ PropertyOutcome expect_correspondence(const Evaluation& a, const Evaluation& b, 
                               ? 0
                               : allowed(at(b.bound.student_weight_grad, v),
                                         at(a.bound.student_weight_grad, from), f.weight_grad, norm(expected));
-    compare_row("student_weight_grad", b.result.student_weight_grad, v, within,
-                from < 0 ? 0 : underflow(b.problem.tokens(), f.weight_grad), may_overflow && from >= 0);
+    compare_row(
+        "student_weight_grad", b.result.student_weight_grad, v, within,
+        from < 0 ? 0 : underflow(b.problem.tokens(), f.weight_grad, &Evaluation::largest_student_input),
+        may_overflow && from >= 0);
   }
   for (Index v = 0; v < count(b.result.student_bias_grad) && !a.result.student_bias_grad.empty(); ++v) {
     const Index from = source(f.vocab, v);
@@ -279,7 +288,7 @@ PropertyOutcome expect_correspondence(const Evaluation& a, const Evaluation& b, 
     const double within = from < 0 ? 0
                                    : allowed(at(b.bound.student_bias_grad, v),
                                              at(a.bound.student_bias_grad, from), f.bias_grad, value) +
-                                         underflow(b.problem.tokens(), f.bias_grad);
+                                         underflow(b.problem.tokens(), f.bias_grad, nullptr);
     comparison.equal(fmt::format("student_bias_grad[{}]", v), at(b.result.student_bias_grad, v), value,
                      within, may_overflow && from >= 0);
   }

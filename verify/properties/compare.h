@@ -31,6 +31,8 @@ struct Evaluation {
   ErrorBound bound;
   // Whether a finite case may overflow on the way: then NaN and infinity may stand for a finite value.
   bool may_overflow = false;
+  // The largest finite elements that take part.
+  double largest_student_input = 0, largest_student_weight = 0;
 
  private:
   bool infinite_tensors_ = false;
