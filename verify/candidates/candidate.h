@@ -84,8 +84,8 @@ class Candidate {
 
 // The candidate that a specification names: one of the registry's names, or exec:COMMAND. Throws
 // std::invalid_argument, one sentence that lists what exists, for anything else.
-// `timeout`: seconds that an external candidate may take for a case, the first after its start included; 0: as
-// ExternalLimits has it.
+// `timeout`: seconds that an external candidate may take for a case, the first after its start included; 0:
+// as ExternalLimits has it.
 std::unique_ptr<Candidate> make_candidate(const std::string& specification, double timeout = 0);
 
 // Everything in the registry, for help and documentation.

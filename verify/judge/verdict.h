@@ -26,10 +26,10 @@ struct VerdictRow {
   double zero_ratio = 0;   // and the largest test ratio it would have
   double bf16_budget = 0;  // what a pipeline with bf16 logits may score: the a-priori line of that class; NaN
                            // if the budgets are of another class only
-  bool judged = true;  // false: see `note`
-  bool pass = true;    // always true for a row that is not judged
-  bool loose = false;  // ratio below 1e-3: far better than the class, or the budget is too generous
-  std::string note;    // why it is not judged, or what a reader should know
+  bool judged = true;      // false: see `note`
+  bool pass = true;        // always true for a row that is not judged
+  bool loose = false;      // ratio below 1e-3: far better than the class, or the budget is too generous
+  std::string note;        // why it is not judged, or what a reader should know
 };
 
 struct Verdict {
