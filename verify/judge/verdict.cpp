@@ -113,14 +113,24 @@ std::vector<double> absolute_values(const std::vector<double>& x) {
   return result;
 }
 
+// The first row that must match the truth and does not: where logits may overflow, an infinite truth need not
+// be met, but a NaN must.
+Index mismatch_row(const MatrixError& metric, const RowMajorMatrix<double>& truth, bool may_overflow) {
+  if (!may_overflow || metric.mismatch_row < 0) return metric.mismatch_row;
+  for (Index r = metric.mismatch_row; r < truth.rows(); ++r)
+    if (truth.row(r).hasNaN() && metric.row_error[static_cast<std::size_t>(r)] > 0) return r;
+  return -1;
+}
+
 void judge_matrix(Verdict& verdict, const std::string& quantity, const std::optional<MatrixError>& metric,
-                  std::vector<double> ErrorBound::*rows, double ErrorBound::*total, const ErrorBound& allowed,
-                  const ErrorBound& worst_case, const ErrorBound& bf16) {
+                  const RowMajorMatrix<double>& truth, std::vector<double> ErrorBound::*rows,
+                  double ErrorBound::*total, const ErrorBound& allowed, const ErrorBound& worst_case,
+                  const ErrorBound& bf16) {
   if (!metric) return;
   verdict.rows.push_back(
       judge_worst(quantity, "worst row, L2",
                   {metric->row_error, allowed.*rows, worst_case.*rows, bf16.*rows, metric->row_truth},
-                  metric->mismatch_row));
+                  mismatch_row(*metric, truth, std::isinf(allowed.logit))));
   double size = 0;
   for (double norm : metric->row_truth) size = std::hypot(size, norm);
   const auto relative = [&](double error) { return error == 0 ? 0 : error / size; };
@@ -209,10 +219,12 @@ Verdict judge(const Budgets& budgets, const Truth& truth, const Result& result, 
         mismatch));
   }
   const std::size_t first_gradient = verdict.rows.size();
-  judge_matrix(verdict, "student_input_grad", metrics.student_input_grad, &ErrorBound::student_input_grad,
-               &ErrorBound::student_input_grad_total, allowed, worst_case, bf16);
-  judge_matrix(verdict, "student_weight_grad", metrics.student_weight_grad, &ErrorBound::student_weight_grad,
-               &ErrorBound::student_weight_grad_total, allowed, worst_case, bf16);
+  judge_matrix(verdict, "student_input_grad", metrics.student_input_grad, truth.result.student_input_grad,
+               &ErrorBound::student_input_grad, &ErrorBound::student_input_grad_total, allowed, worst_case,
+               bf16);
+  judge_matrix(verdict, "student_weight_grad", metrics.student_weight_grad, truth.result.student_weight_grad,
+               &ErrorBound::student_weight_grad, &ErrorBound::student_weight_grad_total, allowed, worst_case,
+               bf16);
   if (metrics.student_bias_grad) {
     const VectorError& bias = *metrics.student_bias_grad;
     verdict.rows.push_back(
