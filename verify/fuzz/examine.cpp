@@ -77,6 +77,33 @@ const char* manner_of(double observed) {
   return std::isfinite(observed) ? manner::off : manner::not_finite;
 }
 
+// KL(p‖q) is infinite where an entry has p > 0 and q = 0. Whether such entries have, for the token, less
+// probability together than fp32's smallest normal number (with a margin for the logits' rounding), so that
+// an implementation of fp32 may well say that they have none.
+bool infinite_by_underflow(const Case& c, Index token) {
+  constexpr double smallest = 0x1p-126 * 1e6;
+  const LogitRows<double> row = logits<double>(c.problem(), c.options, token);
+  const bool forward = c.options.beta == 0;
+  const std::vector<double>& weight = forward ? row.teacher : row.student;
+  const std::vector<double>& support = forward ? row.student : row.teacher;
+  const double max = *std::max_element(weight.begin(), weight.end());
+  double outside = 0, total = 0;
+  for (std::size_t v = 0; v < weight.size(); ++v) {
+    const double share = std::exp(weight[v] - max);
+    total += share;
+    if (support[v] == -infinity) outside += share;
+  }
+  return outside < smallest * total;
+}
+
+// The same for a row of a verdict: the token that it names, or all whose loss is infinite.
+bool infinite_by_underflow(const Case& c, const VerdictRow& row, const std::vector<double>& true_token_loss) {
+  if (row.quantity == "token_loss" && row.worst >= 0) return infinite_by_underflow(c, row.worst);
+  for (std::size_t t = 0; t < true_token_loss.size(); ++t)
+    if (std::isinf(true_token_loss[t]) && !infinite_by_underflow(c, static_cast<Index>(t))) return false;
+  return true;
+}
+
 // Whether the oracle's own error is not far below what the error exceeds its budget by.
 bool may_be_the_oracles(const VerdictRow& row, const JudgedValue& value, double own_bound) {
   const double excess = std::isfinite(value.truth) ? row.error - row.budget : infinity;
@@ -165,6 +192,10 @@ std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answe
     const JudgedValue worst = value();
     // Where the class may overflow, NaN may stand for anything, for an infinite divergence too.
     if (!std::isfinite(worst.truth) && std::isnan(worst.got) && may_overflow(c)) continue;
+    // Nor can fp32 see an infinity that rests on probabilities that it does not have.
+    if (std::isinf(worst.truth) && std::isfinite(worst.got) && declared != AccuracyClass::float64 &&
+        infinite_by_underflow(c, verdict.rows[i], oracle->truth.result.token_loss))
+      continue;
     if (!oracle->truth.certified &&
         may_be_the_oracles(verdict.rows[i], worst,
                            own_bound(verdict.rows[i], oracle->budgets.truth, oracle->budgets.of(declared)))) {

@@ -171,6 +171,7 @@ PropertyOutcome nested_uniform_supports(const Case& c, const Implementation& imp
                        (inside(c) ? std::abs(std::log(beta)) + std::abs(std::log1p(-beta)) : 0);
 
   const Evaluation e(nested, implementation);
+  if (e.may_overflow) return not_applicable("a logit may overflow.");
   const Problem problem = nested.problem();
   Comparison comparison;
   for (Index t = 0; t < problem.tokens(); ++t) {
