@@ -183,7 +183,7 @@ TEST(Sections, AreReplacedBetweenTheirMarkers) {
 TEST(Documents, FollowFromTheData) {
   for (const char* name : {"README.md", "docs/kernels.md"}) {
     const std::string document = read_data_file(root / name);
-    EXPECT_EQ(replace_section(document, "speed", readme_speed(committed_record())), document) << name;
+    EXPECT_EQ(with_tables(document, root / "data"), document) << name;
   }
   EXPECT_EQ(comparison_svg(committed_comparison()), read_data_file(measured / "scaling.svg"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// readme_tables DOCUMENT...: writes the table of measured speed anew from data/ where a document has its
-// markers, and the plot beside the data.
+// readme_tables DOCUMENT...: writes tables anew from data/ where a document has their markers, and the plot
+// beside the data.
 #include <cstdio>
 
 #include "verify/report/output_file.h"
@@ -19,8 +19,7 @@ int main(int argc, char** argv) {
     };
     const BenchRecord record =
         parse_bench_json(read_data_file(measured / "benchmark.json"), "benchmark.json");
-    for (int i = 1; i < argc; ++i)
-      write_text(argv[i], replace_section(read_data_file(argv[i]), "speed", readme_speed(record)));
+    for (int i = 1; i < argc; ++i) write_text(argv[i], with_tables(read_data_file(argv[i]), data_folder()));
     write_text(measured / "scaling.svg",
                comparison_svg(compare(csv(data_folder() / "published" / "liger.csv"),
                                       csv(measured / "peers.csv"), record, false)));
