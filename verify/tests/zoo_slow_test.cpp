@@ -24,8 +24,8 @@ TEST_P(ZooTwin, IsAcquittedAfter20000Evaluations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Zoo, ZooTwin, testing::ValuesIn(correct_twins().begin(), correct_twins().end()),
-                         [](const testing::TestParamInfo<Fault>& info) {
-                           return info.index == 0 ? "float64" : "fp32";
+                         [](const testing::TestParamInfo<Fault>& twin) {
+                           return twin.index == 0 ? "float64" : "fp32";
                          });
 
 }  // namespace
