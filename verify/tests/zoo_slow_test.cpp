@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The twins without a fault before a long campaign: an engine that convicts the innocent
 // once in ten thousand evaluations wastes an afternoon of somebody's.
+#include <ostream>
+
 #include <gtest/gtest.h>
 
 #include "verify/fuzz/campaign.h"
 #include "verify/zoo/fault.h"
 
 namespace fljsd::zoo {
+
+// Otherwise CTest's names would hold the bytes of a Fault, addresses included.
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.about.name;
+}
+
 namespace {
 
 class ZooTwin : public testing::TestWithParam<Fault> {};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <ostream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -14,6 +15,12 @@
 #include "verify/zoo/trial.h"
 
 namespace fljsd::zoo {
+
+// Otherwise CTest's names would hold the bytes of a Fault, addresses included.
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.about.name;
+}
+
 namespace {
 
 std::vector<TableRow> documented_rows() {
