@@ -98,13 +98,17 @@ ReplacementFile::ReplacementFile(const std::filesystem::path& target)
   for (int attempt = 0;; ++attempt) {
     path_ = target_;
     path_ += fmt::format(".{}-{}.tmp", ::getpid(), attempt);
+    // Noted before it exists: a signal between the two would leave it behind. Another file of this name can
+    // only be what a dead process with our number left, so that removing it would do no harm.
+    note_unfinished(path_);
     const int number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (number >= 0) {
       file_ = std::make_unique<Descriptor>(number);
-      note_unfinished(path_);
       return;
     }
-    if (errno != EEXIST) fail(errno);
+    const int error = errno;
+    forget_unfinished(path_);
+    if (error != EEXIST) fail(error);
   }
 }
 

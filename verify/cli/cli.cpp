@@ -121,7 +121,7 @@ void print_help() {
       "Trustworthy numerics of fused linear + generalized Jensen-Shannon divergence.\n\n"
       "Usage: fljsd COMMAND [ARGUMENTS]\n\nCommands:\n");
   for (const Command& command : commands())
-    fmt::print("  {:<8}{}\n", command.name, wrapped(command.summary, 70, 10));
+    fmt::print("  {:<11}{}\n", command.name, wrapped(command.summary, 67, 13));
   fmt::print(
       "\n  fljsd COMMAND --help explains a command, fljsd --version names this build.\n"
       "  Exit status: 0 fine, 1 a finding, 2 bad usage or bad input.\n");
