@@ -48,8 +48,11 @@ std::string program(const std::string& body,
 const std::string answer =
     std::string(FLJSD_PROGRAM) + R"( loss $case --grad --out $result >/dev/null; echo '{"ok": true}')";
 
-CampaignReport judged(const std::string& body, Cases cases = 4) {
-  ExternalCandidate candidate(program(body), {milliseconds(5000), milliseconds(700), milliseconds(300)});
+// Long enough for a busy machine. Only what is meant to run into a limit gets a short one.
+constexpr milliseconds patience(60000);
+
+CampaignReport judged(const std::string& body, Cases cases = 4, milliseconds limit = patience) {
+  ExternalCandidate candidate(program(body), {patience, limit, patience});
   CampaignOptions options;
   options.cases = cases;
   options.shrink.cases = 3;
@@ -68,7 +71,7 @@ TEST(ExternalCampaign, EveryWayToFailIsAFinding) {
   };
   for (const auto& [body, manner] : ways) {
     SCOPED_TRACE(body);
-    const CampaignReport report = judged(body);
+    const CampaignReport report = judged(body, 4, manner == "time-out" ? milliseconds(700) : patience);
     ASSERT_EQ(report.findings.size(), 1u);
     EXPECT_EQ(report.findings[0].kind, (FindingKind{"answers", "", manner}));
     EXPECT_GE(report.cases - report.shrink_cases, 4);
@@ -83,8 +86,7 @@ TEST(ExternalCampaign, AChangedCaseFileIsAFinding) {
 
 // Fault: a process that does not end is left behind, or its hang is no finding.
 TEST(ExternalCampaign, AHangAtExitIsAFinding) {
-  ExternalCandidate candidate(program(answer) + "; sleep 30",
-                              {milliseconds(5000), milliseconds(5000), milliseconds(300)});
+  ExternalCandidate candidate(program(answer) + "; sleep 30", {patience, patience, milliseconds(300)});
   CampaignOptions options;
   options.cases = 2;
   const CampaignReport report = run_campaign(candidate, options);
@@ -171,23 +173,25 @@ TEST(FuzzCommand, EndsCleanlyWhenInterruptedAndGoesOnAfterAKill) {
   TemporaryFolder folder;
   const std::vector<std::string> arguments = {FLJSD_PROGRAM, "fuzz", "--candidate", "reference",
                                               "--seconds",   "600",  "--corpus",    folder / "corpus"};
-  const auto state_is_there = [&] {
+  // Waits until the campaign's state is written, after `since`.
+  const auto saved = [&](std::filesystem::file_time_type since) {
     for (int i = 0; i < 600; ++i) {
       if (std::filesystem::is_directory(folder / "corpus"))
         for (const auto& entry : std::filesystem::directory_iterator(folder / "corpus"))
-          if (entry.path().extension() == ".json" && entry.file_size() > 0) return true;
+          if (entry.path().extension() == ".json" && entry.last_write_time() > since) return true;
       std::this_thread::sleep_for(milliseconds(100));
     }
     return false;
   };
   {
     Process process(arguments);
-    ASSERT_TRUE(state_is_there());
+    ASSERT_TRUE(saved(std::filesystem::file_time_type::min()));
     process.signal(SIGKILL);
     EXPECT_EQ(process.wait().status, -SIGKILL);
   }
+  const auto killed = std::filesystem::file_time_type::clock::now();
   Process process(arguments);
-  std::this_thread::sleep_for(milliseconds(1500));
+  ASSERT_TRUE(saved(killed));  // so it runs, and has seen to its signals
   process.signal(SIGINT);
   const Finished finished = process.wait();
   EXPECT_EQ(finished.status, 0) << finished.err;
