@@ -61,15 +61,15 @@ std::string listed(const std::vector<std::string>& names) {
   return fmt::format("{} and {}", fmt::join(first, ", "), names.back());
 }
 
-std::vector<Finding> findings(const AuditReport& report) {
-  std::vector<Finding> all;
+std::vector<BrokenClass> broken_classes(const AuditReport& report) {
+  std::vector<BrokenClass> all;
   for (const auto* part : {&report.survey, &report.in_depth}) {
     for (const WorkloadReport& workload : *part) {
       for (const CandidateReport& candidate : workload.candidates) {
         const VerdictRow* row = candidate.verdict.worst();
         if (candidate.verdict.pass() || !row) continue;
         auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Finding& f) { return f.candidate == candidate.name; });
+                                  [&](const BrokenClass& f) { return f.candidate == candidate.name; });
         if (found == all.end())
           found = all.insert(all.end(), {candidate.name, candidate.verdict.accuracy_class, {}, nullptr, ""});
         if (std::isinf(row->error)) {
@@ -86,7 +86,7 @@ std::vector<Finding> findings(const AuditReport& report) {
 
 std::vector<NotFinite> not_finite(const AuditReport& report) {
   std::vector<NotFinite> groups;
-  for (const Finding& finding : findings(report)) {
+  for (const BrokenClass& finding : broken_classes(report)) {
     if (finding.not_finite.empty()) continue;
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const NotFinite& g) { return g.families == finding.not_finite; });

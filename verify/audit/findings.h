@@ -11,7 +11,7 @@
 namespace fljsd {
 
 // How one candidate breaks its class.
-struct Finding {
+struct BrokenClass {
   std::string candidate;
   AccuracyClass accuracy_class = AccuracyClass::fp32_logits;
   std::set<std::string> not_finite;   // families where it returns NaN or infinity and the truth is finite
@@ -20,7 +20,7 @@ struct Finding {
 };
 
 // One for each candidate that breaks its class, in the order in which they are found.
-std::vector<Finding> findings(const AuditReport& report);
+std::vector<BrokenClass> broken_classes(const AuditReport& report);
 
 // Candidates that return NaN or infinity on the same families.
 struct NotFinite {

@@ -86,7 +86,7 @@ Markup why(const AuditReport& report, const std::vector<Standing>& all) {
                                    percent(elsewhere)));
     }
   }
-  for (const Finding& f : findings(report)) {
+  for (const BrokenClass& f : broken_classes(report)) {
     if (!f.worst) continue;
     out += paragraph({strong(f.candidate),
                       fmt::format(" breaks {} on {} inputs: {} ({}) is off by {}, {} times the budget.",

@@ -39,7 +39,7 @@ std::string what_was_judged(const AuditReport& report) {
 
 std::vector<std::string> broken_classes(const AuditReport& report) {
   std::vector<std::string> sentences;
-  for (const Finding& f : findings(report)) {
+  for (const BrokenClass& f : broken_classes(report)) {
     if (!f.worst) continue;
     sentences.push_back(
         fmt::format("{} breaks its class {} on {}: {} ({}) is off by {}, {} times the budget.", f.candidate,

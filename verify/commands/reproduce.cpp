@@ -48,7 +48,7 @@ int run(const ReproduceOptions& options, const std::string& command_line) {
                                            : std::filesystem::path(options.measured);
     record = parse_bench_json(read_data_file(path), path.string());
   }
-  const Comparison comparison = compare(published, peers, record, measure);
+  const PublishedComparison comparison = compare(published, peers, record, measure);
   if (!options.svg.empty()) write_text(options.svg, comparison_svg(comparison));
   if (options.json == "-") {
     fmt::print("{}\n", comparison_json(comparison).dump(2));

@@ -72,9 +72,10 @@ const char* name(Reproduction verdict) {
   return "?";
 }
 
-Comparison compare(const std::vector<BenchmarkDatum>& published, const std::vector<BenchmarkDatum>& peers,
-                   const BenchRecord& record, bool measured_now) {
-  Comparison c;
+PublishedComparison compare(const std::vector<BenchmarkDatum>& published,
+                            const std::vector<BenchmarkDatum>& peers, const BenchRecord& record,
+                            bool measured_now) {
+  PublishedComparison c;
   c.measured_now = measured_now;
   c.vocab = record.vocab;
   c.hidden = record.hidden;

@@ -49,7 +49,7 @@ struct StageRow {
   std::optional<double> over_torch, over_liger;  // published time over this one; other hardware, other run
 };
 
-struct Comparison {
+struct PublishedComparison {
   std::string published_gpu, published_date, published_version;
   std::string measured_gpu, measured_date;
   std::string peers_gpu, peers_date;  // of the measured published implementations; empty if there are none
@@ -61,7 +61,8 @@ struct Comparison {
 };
 
 // `published`, `peers`: data in Liger-Kernel's columns; `record`: a benchmark that holds uniform inputs.
-Comparison compare(const std::vector<BenchmarkDatum>& published, const std::vector<BenchmarkDatum>& peers,
-                   const BenchRecord& record, bool measured_now);
+PublishedComparison compare(const std::vector<BenchmarkDatum>& published,
+                            const std::vector<BenchmarkDatum>& peers, const BenchRecord& record,
+                            bool measured_now);
 
 }  // namespace fljsd

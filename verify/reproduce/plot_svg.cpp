@@ -24,7 +24,7 @@ struct Axis {
   }
 };
 
-std::vector<Line> lines_of(const Comparison& c) {
+std::vector<Line> lines_of(const PublishedComparison& c) {
   // Colour-blind safe (Okabe and Ito).
   std::vector<Line> lines;
   const auto published = [&](const char* provider, const char* label, const char* colour) {
@@ -59,7 +59,7 @@ std::vector<Line> lines_of(const Comparison& c) {
 
 }  // namespace
 
-std::string comparison_svg(const Comparison& c) {
+std::string comparison_svg(const PublishedComparison& c) {
   const std::vector<Line> lines = lines_of(c);
   double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;
   for (const Line& line : lines) {

@@ -10,12 +10,12 @@
 
 namespace fljsd {
 
-std::string comparison_text(const Comparison& comparison, int width);
-nlohmann::ordered_json comparison_json(const Comparison& comparison);
+std::string comparison_text(const PublishedComparison& comparison, int width);
+nlohmann::ordered_json comparison_json(const PublishedComparison& comparison);
 
 // Time over tokens of the forward pass, both axes logarithmic: what is published, what was measured, and the
 // floor. Standalone SVG.
-std::string comparison_svg(const Comparison& comparison);
+std::string comparison_svg(const PublishedComparison& comparison);
 
 // The README's table of measured speed, in Markdown, without the markers around it.
 std::string readme_speed(const BenchRecord& record);

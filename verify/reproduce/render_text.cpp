@@ -32,7 +32,7 @@ Style style(Reproduction verdict) {
   }
 }
 
-std::string published_table(const Comparison& c, const std::string& metric, int width) {
+std::string published_table(const PublishedComparison& c, const std::string& metric, int width) {
   const bool speed = metric == "speed";
   std::vector<std::string> headings{"implementation\npass, tokens",
                                     "published\n" + std::string(speed ? "ms" : "MiB"),
@@ -57,7 +57,7 @@ std::string published_table(const Comparison& c, const std::string& metric, int 
 }
 
 // Rows that need the same words, once.
-std::string explanations(const Comparison& c, int width) {
+std::string explanations(const PublishedComparison& c, int width) {
   std::string text;
   std::vector<std::string> said;
   for (const PublishedRow& r : c.published) {
@@ -73,7 +73,7 @@ std::string explanations(const Comparison& c, int width) {
   return text;
 }
 
-std::string stage_table(const Comparison& c, int width) {
+std::string stage_table(const PublishedComparison& c, int width) {
   Table table({"stage\npass, tokens", "\nms", "over plain\nproducts", "floors, ms:\narithmetic",
                "\nbandwidth", "over the\nfloor", "published PyTorch\n/ this", "published Liger\n/ this"});
   for (const StageRow& r : c.stages) {
@@ -102,7 +102,7 @@ nlohmann::ordered_json to_json(const std::optional<double>& value) {
 
 }  // namespace
 
-std::string comparison_text(const Comparison& c, int width) {
+std::string comparison_text(const PublishedComparison& c, int width) {
   std::string text = fmt::format("{}\n\n", styled(Style::bold, "Published, and measured again"));
   text += wrapped(fmt::format("Published: {}, {}, Liger-Kernel {}; vocab {}, hidden {}, bf16. {}",
                               c.published_gpu, c.published_date, c.published_version, c.vocab, c.hidden,
@@ -140,7 +140,7 @@ std::string comparison_text(const Comparison& c, int width) {
   return text;
 }
 
-nlohmann::ordered_json comparison_json(const Comparison& c) {
+nlohmann::ordered_json comparison_json(const PublishedComparison& c) {
   nlohmann::ordered_json json{{"schema", 1},
                               {"vocab", c.vocab},
                               {"hidden", c.hidden},

@@ -24,7 +24,7 @@ std::vector<BenchmarkDatum> csv(const std::filesystem::path& path) {
 BenchRecord committed_record() {
   return parse_bench_json(read_data_file(measured / "benchmark.json"), "benchmark.json");
 }
-Comparison committed_comparison() {
+PublishedComparison committed_comparison() {
   return compare(csv(root / "data" / "published" / "liger.csv"), csv(measured / "peers.csv"),
                  committed_record(), false);
 }
@@ -139,7 +139,7 @@ TEST(BenchRecord, CsvHasLigersColumns) {
 }
 
 // Catches: a verdict on times of different GPUs, or one within the tolerance called a failure.
-TEST(Comparison, VerdictsNeedTheSameGpu) {
+TEST(PublishedComparison, VerdictsNeedTheSameGpu) {
   BenchmarkDatum published{
       "fused_linear_jsd",    "torch", "forward", "speed", "ms", 1024, 10, 9, 11, "NVIDIA H100 80GB HBM3",
       "2024-10-09 12:00:00", "0.3.1"};
@@ -158,8 +158,8 @@ TEST(Comparison, VerdictsNeedTheSameGpu) {
 }
 
 // Catches: a published row or a measured stage that is dropped.
-TEST(Comparison, HoldsEveryRow) {
-  const Comparison c = committed_comparison();
+TEST(PublishedComparison, HoldsEveryRow) {
+  const PublishedComparison c = committed_comparison();
   EXPECT_EQ(c.published.size(), 24u);
   EXPECT_FALSE(c.stages.empty());
   const std::string text = comparison_text(c, 100);
