@@ -37,7 +37,7 @@ std::string what_was_judged(const AuditReport& report) {
   return text + '.';
 }
 
-std::vector<std::string> broken_classes(const AuditReport& report) {
+std::vector<std::string> broken_promises(const AuditReport& report) {
   std::vector<std::string> sentences;
   for (const BrokenClass& f : broken_classes(report)) {
     if (!f.worst) continue;
@@ -153,7 +153,7 @@ std::vector<std::string> depth_summary(const AuditReport& report) {
 
 std::vector<std::string> audit_summary(const AuditReport& report) {
   std::vector<std::string> sentences{what_was_judged(report)};
-  for (std::string& sentence : broken_classes(report)) sentences.push_back(std::move(sentence));
+  for (std::string& sentence : broken_promises(report)) sentences.push_back(std::move(sentence));
   for (std::string& sentence : depth_summary(report)) sentences.push_back(std::move(sentence));
   if (std::string sentence = about_certified(report); !sentence.empty())
     sentences.push_back(std::move(sentence));
