@@ -216,13 +216,7 @@ Markup error_drawing(const std::vector<ErrorRow>& rows, const Markup& unit) {
 
 Markup error_legend(const std::vector<CandidateReport>& candidates) {
   const auto line = [](const char* classes) {
-    return element("svg",
-                   {{"xmlns", "http://www.w3.org/2000/svg"},
-                    {"class", "key"},
-                    {"aria-hidden", "true"},
-                    {"width", 14},
-                    {"height", 14}},
-                   element("line", {{"class", classes}, {"x1", 7}, {"x2", 7}, {"y1", 0}, {"y2", 14}}));
+    return key(element("line", {{"class", classes}, {"x1", 7}, {"x2", 7}, {"y1", 0}, {"y2", 14}}));
   };
   Markup items;
   for (const AccuracyClass c : lanes) {

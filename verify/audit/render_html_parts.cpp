@@ -119,17 +119,21 @@ Markup marker(std::size_t candidate, AccuracyClass accuracy_class, double place,
                          {"class", fmt::format("marker {}", css(accuracy_class))}});
 }
 
-Markup marker_key(std::size_t candidate, AccuracyClass accuracy_class) {
+Markup key(Markup mark) {
   return element("svg",
                  {{"xmlns", "http://www.w3.org/2000/svg"},
                   {"class", "key"},
                   {"aria-hidden", "true"},
                   {"width", 14},
                   {"height", 14}},
-                 element("use", {{"href", fmt::format("#m{}", candidate % shapes.size())},
-                                 {"x", 7},
-                                 {"y", 7},
-                                 {"class", fmt::format("marker {}", css(accuracy_class))}}));
+                 std::move(mark));
+}
+
+Markup marker_key(std::size_t candidate, AccuracyClass accuracy_class) {
+  return key(element("use", {{"href", fmt::format("#m{}", candidate % shapes.size())},
+                             {"x", 7},
+                             {"y", 7},
+                             {"class", fmt::format("marker {}", css(accuracy_class))}}));
 }
 
 Markup candidate_label(std::size_t candidate, const CandidateReport& report) {

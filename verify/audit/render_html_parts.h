@@ -51,7 +51,9 @@ const char* css(AccuracyClass accuracy_class);
 // The shape that stands for a candidate everywhere on the page; shapes repeat after eight.
 Markup marker_definitions();
 Markup marker(std::size_t candidate, AccuracyClass accuracy_class, double place, double y);
-// The same as text in front of a name.
+// A small drawing in front of a name, 14 pixels wide and high, around `mark`.
+Markup key(Markup mark);
+// The marker as such a drawing.
 Markup marker_key(std::size_t candidate, AccuracyClass accuracy_class);
 // Marker and name.
 Markup candidate_label(std::size_t candidate, const CandidateReport& report);

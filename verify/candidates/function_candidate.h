@@ -30,30 +30,23 @@ class FunctionCandidate : public Candidate {
   Function function_;
 };
 
-class ViewCandidate : public Candidate {
+class ViewCandidate : public FunctionCandidate {
  public:
   using Function = std::function<Outcome(const Problem&, const Options&, const Request&)>;
 
   ViewCandidate(std::string name, std::string description, Declaration declaration, Function function)
-      : name_(std::move(name)),
-        description_(std::move(description)),
-        declaration_(declaration),
+      : FunctionCandidate(std::move(name), std::move(description), declaration,
+                          [function](const Case& c, const Request& request) {
+                            return function(c.problem(), c.options, request);
+                          }),
         function_(std::move(function)) {}
 
-  std::string name() const override { return name_; }
-  std::string description() const override { return description_; }
-  Declaration declaration() override { return declaration_; }
-  Outcome compute(const Case& c, const Request& request) override {
-    return function_(c.problem(), c.options, request);
-  }
   bool takes_views() const override { return true; }
   Outcome compute_views(const Problem& problem, const Options& options, const Request& request) override {
     return function_(problem, options, request);
   }
 
  private:
-  std::string name_, description_;
-  Declaration declaration_;
   Function function_;
 };
 
@@ -62,7 +55,7 @@ inline Wanted wanted_for(const Problem& problem, const Request& request) {
   return {request.grad, request.grad, request.grad && problem.student_bias.has_value(), std::nullopt};
 }
 inline Wanted wanted_for(const Case& c, const Request& request) {
-  return {request.grad, request.grad, request.grad && c.student_bias.has_value(), std::nullopt};
+  return wanted_for(c.problem(), request);
 }
 
 }  // namespace fljsd

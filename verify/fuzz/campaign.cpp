@@ -300,16 +300,7 @@ std::vector<Finding> judge_recipe(Candidate& candidate, const Recipe& recipe,
         if (std::any_of(findings.begin(), findings.end(),
                         [&](const Finding& f) { return f.kind == failed.kind; }))
           continue;
-        Finding finding;
-        finding.kind = failed.kind;
-        finding.recipe = finding.first = recipe;
-        finding.observed = failed.observed;
-        finding.allowed = failed.allowed;
-        finding.text = failed.text;
-        finding.value = failed.value;
-        finding.diagnostics = failed.diagnostics;
-        finding.cases_until = subject.evaluations();
-        findings.push_back(std::move(finding));
+        findings.push_back(finding_of(recipe, failed, subject.evaluations()));
       }
     }
   }

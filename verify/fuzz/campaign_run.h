@@ -21,6 +21,11 @@ namespace fljsd {
 // the engine looks at the inputs of every case.
 bool is_catalogued(const std::string& name);
 
+// The finding says what the failure says; diagnostics that it has stay where the failure has none.
+void tell(Finding& finding, const Failed& failed);
+// As it was found, at that evaluation, and not shrunk yet.
+Finding finding_of(const Recipe& recipe, const Failed& failed, Cases cases_until);
+
 class Campaign {
  public:
   Campaign(Candidate& candidate, const CampaignOptions& options);

@@ -18,6 +18,23 @@ constexpr int attempts = 3;
 
 }  // namespace
 
+void tell(Finding& finding, const Failed& failed) {
+  finding.kind = failed.kind;
+  finding.observed = failed.observed;
+  finding.allowed = failed.allowed;
+  finding.text = failed.text;
+  finding.value = failed.value;
+  if (!failed.diagnostics.empty()) finding.diagnostics = failed.diagnostics;
+}
+
+Finding finding_of(const Recipe& recipe, const Failed& failed, Cases cases_until) {
+  Finding finding;
+  finding.recipe = finding.first = recipe;
+  finding.cases_until = cases_until;
+  tell(finding, failed);
+  return finding;
+}
+
 void Campaign::convict(const Recipe& recipe, const std::string& name, int choice, const CheckOutcome& outcome,
                        bool replayed) {
   const FindingKind kind = outcome.failed.front().kind;
@@ -42,16 +59,7 @@ void Campaign::convict(const Recipe& recipe, const std::string& name, int choice
     }
   }
 
-  const Failed& failed = outcome.failed.front();
-  Finding finding;
-  finding.kind = kind;
-  finding.recipe = finding.first = recipe;
-  finding.observed = failed.observed;
-  finding.allowed = failed.allowed;
-  finding.text = failed.text;
-  finding.value = failed.value;
-  finding.diagnostics = failed.diagnostics;
-  finding.cases_until = searched();
+  Finding finding = finding_of(recipe, outcome.failed.front(), searched());
   finding.replayed = replayed;
 
   const Cases before = subject_.evaluations();
@@ -137,11 +145,7 @@ bool Campaign::settle(Finding& finding, const std::string& name, int choice) {
     const CheckOutcome outcome = examination.check(name, choice);
     for (const Failed& failed : outcome.failed) {
       if (failed.kind != finding.kind) continue;
-      finding.observed = failed.observed;
-      finding.allowed = failed.allowed;
-      finding.text = failed.text;
-      finding.value = failed.value;
-      if (!failed.diagnostics.empty()) finding.diagnostics = failed.diagnostics;
+      tell(finding, failed);
       return true;
     }
     // The certified oracle has the last word. Without it, this may be chance: the finding stays as it was
