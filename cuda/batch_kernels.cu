@@ -5,6 +5,7 @@
 
 #include "cuda/device_math.cuh"
 #include "cuda/failure.h"
+#include "cuda/launch.h"
 
 namespace fljsd::cuda {
 namespace {
@@ -150,16 +151,6 @@ __global__ void clear_ignored(void* out, fljsd_dtype dtype, Index rows, Index co
 
 __global__ void fill(float* out, Index count, float value) {
   for (Index i = grid_index(); i < count; i += grid_step()) out[i] = value;
-}
-
-template <class... Parameters, class... Values>
-void launch(const char* doing, void (*kernel)(Parameters...), dim3 grid, int block, cudaStream_t stream,
-            Values... values) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(block));
-  config.stream = stream;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(values)...), doing);
 }
 
 }  // namespace

@@ -57,6 +57,10 @@ Index state_floats(Divergence kind, Basis basis);  // of one record
 void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
                        float phase_step, const LogitTile& tile, const OnePassState& state, bool first);
 
+// The same for beta = 0 and 1; launch_accumulate() calls it.
+void launch_accumulate_kl(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
+                          const OnePassState& state, bool first);
+
 // token_loss [rows] from finished states, and row constants for launch_tile_dlogits unless null.
 void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
                    const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/backward_sweep.h"
+
+#include "cuda/failure.h"
+
+namespace fljsd::cuda {
+namespace {
+
+// Whether the input gradient is summed in the workspace; an fp32 one is summed where it is wanted.
+bool sums_input_grad(const Settings& s) {
+  return s.input_grad && s.gradient_dtype != FLJSD_F32;
+}
+
+}  // namespace
+
+BackwardSweep::BackwardSweep(const Settings& settings, const std::shared_ptr<const LtHandle>& lt,
+                             const Pieces& tiles)
+    : settings_(settings),
+      kind_(divergence_kind(settings.beta)),
+      mixture_(make_mixture(settings.beta, settings.temperature)),
+      tiles_(tiles),
+      alpha_(static_cast<float>(gradient_alpha(settings))) {
+  for (const Index columns : {tiles_.size, tiles_.tail()}) products_.push_back(make_products(lt, columns));
+}
+
+BackwardSweep::Products BackwardSweep::make_products(const std::shared_ptr<const LtHandle>& lt,
+                                                     Index columns) const {
+  const Settings& s = settings_;
+  const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
+  Products p{LogitProducts(lt, s, s.tokens, columns), std::nullopt, std::nullopt};
+  if (s.input_grad) {
+    p.input_grad.emplace(lt, GemmSpec{.what = "student input gradient",
+                                      .m = s.tokens,
+                                      .n = s.student.hidden,
+                                      .k = columns,
+                                      .lda = tile_ld(columns),
+                                      .ldb = s.student.weight_ld,
+                                      .ldc = sums_input_grad(s) ? s.student.hidden : s.input_grad_ld,
+                                      .in = s.student.dtype,
+                                      .out = sums_input_grad(s) ? FLJSD_F32 : s.gradient_dtype,
+                                      .scalars = scalars});
+  }
+  if (s.weight_grad) {
+    p.weight_grad.emplace(lt, GemmSpec{.what = "student weight gradient",
+                                       .m = columns,
+                                       .n = s.student.hidden,
+                                       .k = s.tokens,
+                                       .transpose_a = true,
+                                       .lda = tile_ld(columns),
+                                       .ldb = s.has_labels ? s.student.hidden : s.student.input_ld,
+                                       .ldc = s.weight_grad_ld,
+                                       .in = s.student.dtype,
+                                       .out = s.gradient_dtype,
+                                       .scalars = scalars});
+  }
+  return p;
+}
+
+BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& tiles, Workspace& workspace) {
+  Arrays a;
+  a.tile = take_tile(workspace, s.tokens, tiles.size);
+  a.constants = static_cast<RowConstants*>(
+      static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
+  const Index ld = tile_ld(tiles.size);
+  a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
+               static_cast<float>(dlogits_factor(s)), nullptr};
+  if (s.input_grad && s.student.dtype != FLJSD_F32) {
+    a.dlogits.residual = workspace.take<float>(s.tokens);
+    a.mean_row = workspace.take<float>(s.student.hidden);
+    a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
+  }
+  if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
+  if (s.bias_grad) {
+    a.column_sum = workspace.take<float>(s.valid_vocab);
+    a.column_sum_partial = workspace.take<float>(column_sum_partials(s.tokens) * tiles.size);
+  }
+  return a;
+}
+
+const BackwardSweep::Products& BackwardSweep::products_of(Index i) const {
+  return products_[tiles_.length(i) == tiles_.size ? 0 : 1];
+}
+
+BackwardSweep::Factors BackwardSweep::factors(const BatchArrays& batch) const {
+  if (settings_.divisor_on_device()) {
+    const DeviceScalars* scalars = batch.scalars;
+    return {&scalars->alpha, &scalars->zero, &scalars->one};
+  }
+  return {&alpha_, &zero_, &one_};
+}
+
+// `adds`: to what earlier tiles left.
+Gemm::Operands BackwardSweep::input_grad_operands(const Call& call, const BatchArrays& batch, const Arrays& a,
+                                                  Index entry, bool adds) const {
+  const Settings& s = settings_;
+  const Factors f = factors(batch);
+  return {a.dlogits.data,
+          at(call.tensors.student_weight, s.student.dtype, entry * s.student.weight_ld),
+          a.input_grad_sum != nullptr ? a.input_grad_sum : call.tensors.student_input_grad,
+          f.alpha,
+          adds ? f.one : f.zero,
+          a.tile.gemm_workspace};
+}
+Gemm::Operands BackwardSweep::weight_grad_operands(const Call& call, const BatchArrays& batch,
+                                                   const Arrays& a, Index entry) const {
+  const Factors f = factors(batch);
+  return {a.dlogits.data,
+          batch.student_input,
+          at(call.tensors.student_weight_grad, settings_.gradient_dtype, entry * settings_.weight_grad_ld),
+          f.alpha,
+          f.zero,
+          a.tile.gemm_workspace};
+}
+
+LogitTile BackwardSweep::run_logits(const Call& call, const BatchArrays& batch, const Arrays& a,
+                                    Index i) const {
+  products_of(i).logits.run(call, a.tile, 0, tiles_.start(i));
+  return logit_tile(settings_, call, batch, a.tile, 0, settings_.tokens, tiles_.start(i), tiles_.length(i));
+}
+
+void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays& a,
+                        std::optional<Index> ready) const {
+  const Settings& s = settings_;
+  const Index count = tiles_.count(), start = ready.value_or(count - 1);
+  for (Index step = 0; step < count; ++step) {
+    const Index i = (start - step + count) % count, entry = tiles_.start(i), columns = tiles_.length(i);
+    const Products& p = products_of(i);
+    const bool first = step == 0;
+    if (!first || !ready) p.logits.run(call, a.tile, 0, entry);
+    Dlogits dlogits = a.dlogits;
+    dlogits.ld = tile_ld(columns);
+    launch_tile_dlogits(call.stream, kind_, mixture_,
+                        logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants, dlogits,
+                        first);
+    if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, batch, a, entry, !first));
+    if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, batch, a, entry));
+    if (s.bias_grad) {
+      launch_column_sum(call.stream, dlogits, s.tokens, columns, false, a.column_sum_partial,
+                        a.column_sum + entry);
+    }
+  }
+  finish(call, batch, a);
+}
+
+void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arrays& a) const {
+  const Settings& s = settings_;
+  const fljsd_tensors& t = call.tensors;
+  const Factor factor{alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
+  if (s.input_grad && (a.input_grad_sum != nullptr || a.dlogits.residual != nullptr)) {
+    if (a.mean_row != nullptr) {
+      launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden,
+                      s.student.weight_ld, a.mean_row_partial, a.mean_row);
+    }
+    const bool in_place = a.input_grad_sum == nullptr;
+    launch_input_grad(call.stream,
+                      in_place ? static_cast<const float*>(t.student_input_grad) : a.input_grad_sum,
+                      in_place ? s.input_grad_ld : s.student.hidden, a.dlogits.residual, a.mean_row, factor,
+                      s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype, s.input_grad_ld);
+  }
+  if (s.input_grad && s.has_labels) {
+    launch_clear_ignored(call.stream, s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype,
+                         s.input_grad_ld, ignored_tokens(s, call));
+  }
+  if (s.weight_grad) clear_weight_grad_tail(s, call);
+  if (s.bias_grad) {
+    launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, factor, t.student_bias_grad);
+  }
+}
+
+void BackwardSweep::tune(const Call& call, const BatchArrays& batch, const Arrays& a) {
+  for (const bool last : {false, true}) {
+    if (last && tiles_.tail() == tiles_.size) continue;
+    const Index entry = last ? tiles_.start(tiles_.count() - 1) : 0;
+    Products& p = products_[last ? 1 : 0];
+    if (p.input_grad) p.input_grad->tune(call.stream, input_grad_operands(call, batch, a, entry, false));
+    if (p.weight_grad) p.weight_grad->tune(call.stream, weight_grad_operands(call, batch, a, entry));
+    p.logits.tune(call, a.tile, 0, entry);
+  }
+}
+
+std::string BackwardSweep::describe() const {
+  std::string text;
+  for (const Products& p : products_) {
+    text += p.logits.describe();
+    if (p.input_grad) text += "  " + p.input_grad->describe() + "\n";
+    if (p.weight_grad) text += "  " + p.weight_grad->describe() + "\n";
+  }
+  return text;
+}
+
+}  // namespace fljsd::cuda

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Promise: sums that any tiling of the vocabulary can be added to, from which D and the row constants of the
+// gradient follow. docs/one_pass.md derives them; reference/chernoff.h is the same arithmetic on the CPU.
+//
+//   Φ_k = Σ_v e^{(x_v + y_v)/2T}·e^{ikh(y_v − x_v)/T},   S_x = Σ_v e^{x_v/T},   S_y likewise,   k = 0..K
+//   with A_k = e^{ikh·s}·Φ_k / sqrt(S_x·S_y) and s = logit(beta) + log(S_x/S_y):
+//   D     = h(beta) − sqrt(beta(1−beta)) · Σ_k divergence_k · Re A_k
+//   kappa = sqrt(beta/(1−beta)) · Σ_k Re[student_k · A_k]
+//
+// all relative to references (x_ref, y_ref) near the row's maxima. One warp sweeps one slice of a row's tile.
+// Per entry two exponentials give all three kinds of term: u = e^{(x−x_ref)/2T}, v likewise; S_x += u²,
+// S_y += v², modulus u·v. Frequencies k = 5j + l, |l| <= 2, come from a product basis,
+//
+//   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s, c⁴, c³s]}(5θ),   c = cos, s = sin, θ = h(y − x)/T
+//
+// so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a
+// lane empties its moments. 52 instructions an entry for K = 12, 6 of them special functions (counted in the
+// sm_90a code of the inner loop), and 4 for loads and maxima; 24 more for K = 22; 8 bytes read.
+//
+// Error budget, relative to exact arithmetic on the same logits. Quadrature: one_pass_weights.h. Sums: a lane
+// adds at most 192 terms before they join the record in a compensated sum (two floats), so the number of
+// tiles does not matter; terms are good to 2^-20.5. Together 1.5e-6 in D and in kappa, each times Σ_v
+// sqrt(p_v q_v).
+#pragma once
+
+#include "cuda/chernoff_kernels.h"
+#include "cuda/device_math.cuh"
+
+namespace fljsd::cuda {
+
+constexpr float negligible = -150;  // 2^-150 is 0 in fp32 arithmetic that flushes subnormals
+
+// Adds v to the unevaluated sum hi + lo. An infinite or NaN sum is its own answer.
+__device__ __forceinline__ void add_compensated(float& hi, float& lo, float v) {
+  const float sum = hi + v;
+  const float back = sum - hi;
+  const float lost = (hi - (sum - back)) + (v - back);
+  if (fabsf(sum) < infinity()) lo += lost;
+  hi = sum;
+}
+
+template <Basis basis>
+struct Moments {
+  static constexpr int rows = basis == Basis::twelve ? 5 : 9;  // functions of 5θ
+  static constexpr int last = last_frequency(basis);
+  static constexpr int count = 5 * rows + 2;   // moments of accumulate(): products, S_x, S_y
+  static constexpr int values = 2 * last + 3;  // of a record: Φ_0, Re Φ_1, Im Φ_1, ..., S_x, S_y: as many
+  static constexpr int stride =
+      basis == Basis::twelve ? 32 : 56;  // hi at [0, stride), lo at [stride, 2·stride)
+  static constexpr int per_lane = (values + 31) / 32;
+  static_assert(count == values && values + 2 <= stride);
+
+  float m[count];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < count; ++i) m[i] = 0;
+  }
+
+  // a, b: student and teacher logit in half log2 units, relative to the references.
+  __device__ __forceinline__ void add(float a, float b, float phase_step) {
+    a = max_or_nan(a, negligible);  // −inf would make the phase NaN
+    b = max_or_nan(b, negligible);
+    const float u = exp2_fast(a), v = exp2_fast(b);
+    // Products are rounded before they are added, here as in g[0]: where the models are equal all three sums
+    // have the same bits, every Φ_k too, and D and the gradient are 0 up to rounding in double. (__fmul_rn
+    // is never fused; a fused S_x would save two instructions an entry and cost 1e-7 there.)
+    m[count - 2] += __fmul_rn(u, u);
+    m[count - 1] += __fmul_rn(v, v);
+    const float theta = (b - a) * phase_step;
+    float s1, c1, s5, c5;
+    sincos_fast(theta, s1, c1);
+    sincos_fast(5 * theta, s5, c5);
+    float g[5];
+    g[0] = __fmul_rn(u, v);
+    g[1] = g[0] * c1;
+    g[2] = g[0] * s1;
+    g[3] = g[1] * c1;
+    g[4] = g[1] * s1;
+    float w[rows];
+    w[1] = c5;
+    w[2] = s5;
+    w[3] = c5 * c5;
+    w[4] = c5 * s5;
+    if constexpr (rows == 9) {
+      w[5] = w[3] * c5;
+      w[6] = w[3] * s5;
+      w[7] = w[3] * w[3];
+      w[8] = w[3] * w[4];
+    }
+#pragma unroll
+    for (int l = 0; l < 5; ++l) m[l] += g[l];
+#pragma unroll
+    for (int j = 1; j < rows; ++j) {
+#pragma unroll
+      for (int l = 0; l < 5; ++l) m[5 * j + l] = fmaf(w[j], g[l], m[5 * j + l]);
+    }
+  }
+
+  // Harmonic (j, l) of the totals: row j in {1, cos 5θ, sin 5θ, cos 10θ, ...}, column l in {1, cos θ, sin θ,
+  // cos 2θ, sin 2θ}.
+  static __device__ __forceinline__ float harmonic(const float* totals, int j, int l) {
+    const auto column = [&](int row) {
+      const float value = totals[5 * row + l];
+      return l == 3 ? 2 * value - totals[5 * row] : l == 4 ? 2 * value : value;
+    };
+    switch (j) {
+      case 3: return 2 * column(3) - column(0);                // cos 2φ = 2c² − 1
+      case 4: return 2 * column(4);                            // sin 2φ = 2cs
+      case 5: return fmaf(-3, column(1), 4 * column(5));       // cos 3φ = 4c³ − 3c, rounded once
+      case 6: return 4 * column(6) - column(2);                // sin 3φ = 4c²s − s
+      case 7: return 8 * (column(7) - column(3)) + column(0);  // cos 4φ = 8c⁴ − 8c² + 1
+      case 8: return 8 * column(8) - 4 * column(4);            // sin 4φ = 8c³s − 4cs
+      default: return column(j);
+    }
+  }
+
+  // Value i of a record from the totals: Φ_{5j+l} = Σ u·v·e^{i·5jθ}·e^{ilθ}.
+  static __device__ float value(const float* totals, int i) {
+    if (i >= values - 2) return totals[i];
+    const int k = (i + 1) / 2;
+    const bool imaginary = i > 0 && i % 2 == 0;
+    const int j = (k + 2) / 5, l = k - 5 * j, columns = abs(l);
+    // cos(5jθ), sin(5jθ) are rows 2j−1 and 2j; cos(lθ), sin(lθ) columns 2l−1 and 2l; sin changes sign with l
+    const auto product = [&](bool row_sine, bool column_sine) {
+      if ((row_sine && j == 0) || (column_sine && l == 0)) return 0.0f;
+      const int row = j == 0 ? 0 : 2 * j - (row_sine ? 0 : 1);
+      const int column = l == 0 ? 0 : 2 * columns - (column_sine ? 0 : 1);
+      const float h = harmonic(totals, row, column);
+      return column_sine && l < 0 ? -h : h;
+    };
+    return imaginary ? product(true, false) + product(false, true)
+                     : product(false, false) - product(true, true);
+  }
+};
+// beta = 0 and 1: KL(first‖second) needs S_x, S_y and N = Σ e_first·(first − second), logits relative to the
+// references in log2 units. A record: {hi, lo} of S_x, S_y, N and the references. No quadrature.
+constexpr int kl_record = 8;
+
+}  // namespace fljsd::cuda
