@@ -127,7 +127,7 @@ def main():
         try:
             notebook = execute(HERE / "source" / f"{name}.py")
         except (CellExecutionError, RuntimeError) as error:
-            print(f"{name}: {error}")
+            print(f"{name}: " + re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
             failed = True
             continue
         if not options.check:
