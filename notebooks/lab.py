@@ -65,7 +65,7 @@ def audit(*arguments):
 
 
 def show_table(header, rows):
-    """Prints a table. Floats are shown with three significant digits; None is a dash."""
+    """Prints a table. Floats are shown with three significant digits, or as whole numbers; None is a dash."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(len(row[i]) for row in [header, *cells]) for i in range(len(header))]
     left = [any(isinstance(row[i], str) for row in rows) for i in range(len(header))]
@@ -78,7 +78,9 @@ def show_table(header, rows):
 def _cell(value):
     if value is None:
         return "-"
-    return f"{value:.3g}" if isinstance(value, (float, np.floating)) else str(value)
+    if not isinstance(value, (float, np.floating)):
+        return str(value)
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def figure(title, x, y, **size):
