@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "reference/error_bound/logit_scale.h"
+#include "reference/error_bound/overflow.h"
+#include "reference/error_bound/sum_error.h"
 #include "reference/parallel.h"
 
 namespace fljsd {
@@ -131,6 +133,7 @@ double logit_error(const ArithmeticModel& model, const Head& head, std::size_t t
 struct TokenBound {
   double loss = infinity, logit = 0;
   double input_grad = infinity;  // 2-norm of the error of Σ_v g_v·w_v from errors of g, before storage
+  bool may_overflow = false;     // on the way, whatever the size of the results
 };
 
 // Everything that depends on a token but not on the model.
@@ -138,7 +141,6 @@ struct TokenScale {
   bool finite = false;  // it has a distribution and a finite loss
   double divergence = 0;
   GradientScale input_grad;
-  double largest_grad = 0;  // max |g_v|
 };
 
 class Bounds {
@@ -177,6 +179,7 @@ class Bounds {
     result_.resize(models);
     for (ErrorBound& bound : result_) {
       bound.token_loss.assign(at(problem_.tokens()), 0);
+      bound.may_overflow.assign(at(problem_.tokens()), false);
       if (wanted_.student_input_grad) bound.student_input_grad.assign(at(problem_.tokens()), 0);
       if (wanted_.student_weight_grad) bound.student_weight_grad.assign(rows_.size(), 0);
       if (wanted_.student_bias_grad) bound.student_bias_grad.assign(at(problem_.vocab()), 0);
@@ -243,8 +246,8 @@ class Bounds {
     work.bounds.resize(models_.size());
     work.dlogits.resize(models_.size());
     const RowCondition row(x, y, options_.beta);
-    if (!row.has_distribution() || !std::isfinite(row.divergence)) return work;
-    work.scale.finite = true;
+    if (!row.has_distribution()) return work;
+    work.scale.finite = std::isfinite(row.divergence);
     work.scale.divergence = row.divergence;
 
     std::vector<double> dx(n), dy(n), reference_dx(n), reference_dy(n), change(n), evaluation(n);
@@ -265,21 +268,26 @@ class Bounds {
     fill(reference, reference_dx, reference_dy, ignored);
     const LogitChange to_truth{reference_dx, reference_dy};
     const RatioChange ratio_to_truth = ratio_change(row, to_truth);
-    const double loss_to_truth = divergence_change(row, to_truth, ratio_to_truth);
+    double loss_to_truth = 0;
     std::vector<double> grad_to_truth(n);
-    gradient_change(row, ratio_to_truth, grad_to_truth);
+    if (work.scale.finite) {
+      loss_to_truth = divergence_change(row, to_truth, ratio_to_truth);
+      gradient_change(row, ratio_to_truth, grad_to_truth);
+    }
     for (std::size_t m = 0; m < models_.size(); ++m) {
       const ArithmeticModel& model = models_[m];
       TokenBound& bound = work.bounds[m];
       fill(model, dx, dy, bound.logit);
-      if (!(bound.logit < infinity)) {
-        bound.loss = infinity;
-        if (needs_dlogits()) work.dlogits[m].assign(n, infinity);
-        continue;
-      }
       for (std::size_t v = 0; v < n; ++v) dx[v] += reference_dx[v], dy[v] += reference_dy[v];
       const LogitChange logit_change{dx, dy};
       const RatioChange ratio = ratio_change(row, logit_change);
+      bound.may_overflow =
+          !(bound.logit < infinity) || formulas_may_overflow(row, x, y, ratio, formula_range(model));
+      if (!work.scale.finite) continue;
+      if (bound.may_overflow) {
+        if (needs_dlogits()) work.dlogits[m].assign(n, infinity);
+        continue;
+      }
       gradient_change(row, ratio, change);
       double loss = evaluation_error({row, x, y, ratio}, model.formula, evaluation);
       for (std::size_t v = 0; v < n; ++v)
@@ -305,9 +313,12 @@ class Bounds {
         const double limit = row.student_grad_norm + student_lipschitz(row.beta) + more;
         input_grad = std::min(input_grad, limit * largest_norm * (1 + 0x1p-10));
       }
+      for (std::size_t v = 0; v < n; ++v)
+        if (dlogit_may_overflow(model, row, v)) change[v] = input_grad = infinity;
       bound.input_grad = input_grad;
       if (needs_dlogits()) work.dlogits[m] = change;
     }
+    if (!work.scale.finite) return work;
 
     GradientScale& scale = work.scale.input_grad;
     scale.terms = static_cast<double>(n);
@@ -323,7 +334,6 @@ class Bounds {
       prefix += g;
       largest_prefix = std::max(largest_prefix, std::abs(prefix));
       largest_norm = std::max(largest_norm, norm);
-      work.scale.largest_grad = std::max(work.scale.largest_grad, std::abs(g));
     }
     if (wanted_.student_input_grad) {
       scale.result = row_norm(near_.student_input_grad, tokens_[at(number)]) / factor_;
@@ -365,6 +375,20 @@ class Bounds {
     return std::isnan(error) ? infinity : error;
   }
 
+  Range formula_range(const ArithmeticModel& model) const {
+    const double stored = model.formula.log_probability_storage > 0
+                              ? std::min(student_.narrow.largest, teacher_.narrow.largest)
+                              : infinity;
+    return {model.dot.largest, std::min(stored, model.dot.largest)};
+  }
+
+  // Of one element, scaled or not; where gradients of log-probabilities are stored, of its parts.
+  bool dlogit_may_overflow(const ArithmeticModel& model, const RowCondition& row, std::size_t v) const {
+    const double scale = std::max(1.0, factor_), part = largest_gradient_part(row, v);
+    const double stored = model.formula.log_probability_storage > 0 ? part : std::abs(row.student.grad[v]);
+    return !(part * scale <= model.dot.largest && stored * scale <= dlogit_storage(model).largest);
+  }
+
   bool needs_dlogits() const { return wanted_.student_weight_grad || wanted_.student_bias_grad; }
 
   // Adds one token to the bounds of the result and to the sums over tokens.
@@ -374,13 +398,13 @@ class Bounds {
       const TokenBound& bound = work.bounds[m];
       result_[m].token_loss[at(t)] = bound.loss;
       result_[m].logit = std::max(result_[m].logit, bound.logit);
+      result_[m].may_overflow[at(t)] = bound.may_overflow;
       if (wanted_.student_input_grad) add_input_grad(m, t, bound, work.scale);
     }
     if (!work.scale.finite) {
       all_finite_ = false;
       return;
     }
-    largest_grad_ = std::max(largest_grad_, work.scale.largest_grad);
     if (!needs_dlogits()) return;
     const double norm = student_.input_norms.two[at(number)];
     for (std::size_t r = 0; r < rows_.size(); ++r) {
@@ -493,8 +517,7 @@ class Bounds {
     const ArithmeticModel& model = models_[m];
     const Storage dlogits = dlogit_storage(model), storage = stored(model, input_storage_);
     const GradientScale& scale = token.input_grad;
-    if (!(token.largest_grad * std::max(1.0, factor_) <= dlogits.largest) ||
-        may_overflow(model, scale, storage)) {
+    if (!(bound.input_grad < infinity) || may_overflow(model, scale, storage)) {
       out = infinity;
       input_grad_[m].error = infinity;
       return;
@@ -519,11 +542,11 @@ class Bounds {
         sum += bound.token_loss[at(t)];
         losses.push_back(std::abs(near_.token_loss[at(t)]) + bound.token_loss[at(t)]);
       }
-      const double size = std::accumulate(losses.begin(), losses.end(), 0.0) / divisor_;
+      const double total = std::accumulate(losses.begin(), losses.end(), 0.0), size = total / divisor_;
       if (std::isfinite(size))
         sum += sum_error(losses, model.formula.unit, lambda) + 2 * model.formula.unit * size * divisor_;
       bound.loss = tokens_.empty() ? 0 : sum / divisor_ + model.loss_storage * size + loss_underflow(model);
-      if (!(size + bound.loss <= largest_loss(model))) bound.loss = infinity;
+      if (!(size + bound.loss <= largest_loss(model) && total <= model.dot.largest)) bound.loss = infinity;
     }
     const Storage dlogits = dlogit_storage(model);
     if (wanted_.student_input_grad) {
@@ -532,7 +555,6 @@ class Bounds {
           all_finite_ ? factor_ * input_grad_[m].value(dlogits.unit, storage.unit, lambda) : infinity;
       if (std::isnan(bound.student_input_grad_total)) bound.student_input_grad_total = infinity;
     }
-    const bool overflow = !all_finite_ || !(largest_grad_ * std::max(1.0, factor_) <= dlogits.largest);
     if (wanted_.student_weight_grad) {
       const Storage storage = stored(model, weight_storage_);
       Total total;
@@ -542,12 +564,8 @@ class Bounds {
           out = 0;
           continue;
         }
-        if (overflow) {
-          out = infinity;
-          continue;
-        }
         GradientScale scale = weight_scale_[r];
-        if (may_overflow(model, scale, storage)) {
+        if (!all_finite_ || !(out < infinity) || may_overflow(model, scale, storage)) {
           out = infinity;
           total.error = infinity;
           continue;
@@ -564,7 +582,7 @@ class Bounds {
       }
       const bool any_valid = std::any_of(rows_.begin(), rows_.end(), [&](Index v) { return v < valid_; });
       bound.student_weight_grad_total =
-          overflow && any_valid ? infinity : factor_ * total.value(dlogits.unit, storage.unit, lambda);
+          !all_finite_ && any_valid ? infinity : factor_ * total.value(dlogits.unit, storage.unit, lambda);
       if (std::isnan(bound.student_weight_grad_total)) bound.student_weight_grad_total = infinity;
     }
     if (wanted_.student_bias_grad && !tokens_.empty()) {
@@ -572,12 +590,8 @@ class Bounds {
           stored(model, problem_.student_bias ? storage_of(problem_.student_bias->dtype) : weight_storage_);
       for (std::size_t v = 0; v < bias_scale_.size(); ++v) {
         double& out = bound.student_bias_grad[v];
-        if (overflow) {
-          out = infinity;
-          continue;
-        }
         const GradientScale& scale = bias_scale_[v];
-        if (may_overflow(model, scale, storage)) {
+        if (!all_finite_ || !(out < infinity) || may_overflow(model, scale, storage)) {
           out = infinity;
           continue;
         }
@@ -624,8 +638,7 @@ class Bounds {
   std::vector<Total> input_grad_;            // one for each model
   std::vector<GradientScale> weight_scale_;  // one for each of rows_
   std::vector<GradientScale> bias_scale_;    // [valid_]
-  bool all_finite_ = true;
-  double largest_grad_ = 0;
+  bool all_finite_ = true;                   // every counted token has a distribution and a finite loss
 };
 
 void check_near(const Problem& problem, const Wanted& wanted, const Result& near) {

@@ -38,8 +38,8 @@ struct ArithmeticModel {
 // The arithmetic of linear_jsd<double>: worst case throughout, nothing statistical.
 ArithmeticModel double_tier_arithmetic();
 
-// Upper bounds on |computed − exact|. Infinite where the arithmetic may overflow; 0 for what is exact (tokens
-// that are ignored, rows past valid_vocab).
+// Upper bounds on |computed − exact|. Infinite where the arithmetic may overflow, token by token and row by
+// row (NaN then stands for anything); 0 for what is exact (tokens that are ignored, rows past valid_vocab).
 struct ErrorBound {
   double loss = 0;                          // 0 for Reduction::none
   std::vector<double> token_loss;           // [tokens]
@@ -49,6 +49,9 @@ struct ErrorBound {
   double student_weight_grad_total = 0;
   std::vector<double> student_bias_grad;  // [vocab], elementwise
   double logit = 0;                       // the largest bound of a logit's error over all tokens and entries
+  // [tokens]: whether a right implementation may overflow on the way to the token's loss or gradient. If so,
+  // both bounds are infinite, and an infinite loss may be missed: NaN may stand for it.
+  std::vector<bool> may_overflow;
 };
 
 // Bounds for several models at once, sharing the work of forming the logits (in float64, exactly as

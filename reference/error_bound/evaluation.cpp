@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "reference/divergence.h"
-#include "reference/error_bound/roundoff.h"
+#include "reference/error_bound/sum_error.h"
 
 namespace fljsd {
 namespace {
@@ -390,49 +390,6 @@ double difference_form_error(const EvaluatedRow& evaluated, const FormulaArithme
 }
 
 }  // namespace
-
-double sum_error(std::span<const double> magnitudes, double u, double lambda) {
-  double total = 0;
-  for (double m : magnitudes) total += m;
-  const double worst = gamma(static_cast<double>(magnitudes.size()), u) * total;
-  if (!(lambda > 0) || !(total > 0)) return worst;
-
-  // Of one accumulator: the number of roundings, in units of its result, and what is lost for good.
-  struct Accumulator {
-    double total = 0, roundings = 0, lost = 0;
-  };
-  const auto accumulate = [u](auto first, auto last, auto magnitude) {
-    Accumulator result;
-    for (auto it = first; it != last; ++it) result.total += magnitude(*it);
-    const double threshold = u * result.total;
-    for (auto it = first; it != last; ++it) {
-      if (magnitude(*it) > threshold)
-        result.roundings += 1;
-      else
-        result.lost += magnitude(*it);
-    }
-    // Terms below the threshold may still join to partial sums above it: lost / threshold of them at most.
-    if (result.lost > 0) result.roundings += result.lost / threshold;
-    return result;
-  };
-  std::vector<Accumulator> pieces;
-  double squares = 0, roundings = 0, lost = 0;
-  const auto take = [&](const Accumulator& a) {
-    squares += 2 * a.roundings * a.total * a.total;
-    roundings += 2 * a.roundings;
-    lost += a.lost;
-  };
-  for (std::size_t first = 0; first < magnitudes.size(); first += longest_accumulation) {
-    const auto piece = magnitudes.subspan(first, std::min(longest_accumulation, magnitudes.size() - first));
-    pieces.push_back(accumulate(piece.begin(), piece.end(), [](double m) { return m; }));
-    take(pieces.back());
-  }
-  take(accumulate(pieces.begin(), pieces.end(), [](const Accumulator& a) { return a.total; }));
-  // Small terms that join among themselves first are rounded on the way, at most by u of themselves each
-  // time.
-  lost *= 1 + gamma(static_cast<double>(std::min(longest_accumulation, magnitudes.size())), u);
-  return std::min(worst, martingale_error(squares, roundings, u, lambda) + lost);
-}
 
 double evaluation_error(const EvaluatedRow& evaluated, const FormulaArithmetic& arithmetic,
                         std::span<double> gradient) {

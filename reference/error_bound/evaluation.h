@@ -24,15 +24,6 @@ struct FormulaArithmetic {
   bool difference_form = false;
 };
 
-// No accumulator of a regular implementation runs over more vocabulary entries than this: longer sums are cut
-// into pieces (threads, tiles, blocks), and a piece may be summed in any order.
-inline constexpr std::size_t longest_accumulation = 4096;
-
-// Bound on the error of Σ terms, given |terms|: no addition is off by more than u·|sum| nor, rounding to
-// nearest, by more than the smaller summand. So terms below u·Σ|terms| cost at most themselves, and only the
-// others count as roundings. lambda = 0: the worst case of any order whatsoever, gamma(n, u)·Σ|terms|.
-double sum_error(std::span<const double> magnitudes, double u, double lambda);
-
 // What is evaluated: a row, its logits, and how far the logits that are really used may be from these.
 struct EvaluatedRow {
   const RowCondition& row;

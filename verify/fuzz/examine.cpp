@@ -190,9 +190,7 @@ std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answe
       return worst_value(verdict.rows[i], oracle->truth, answer.result, oracle->budgets.of(declared));
     };
     const JudgedValue worst = value();
-    // Where the class may overflow, NaN may stand for anything, for an infinite divergence too.
-    if (!std::isfinite(worst.truth) && std::isnan(worst.got) && may_overflow(c)) continue;
-    // Nor can fp32 see an infinity that rests on probabilities that it does not have.
+    // fp32 cannot see an infinity that rests on probabilities that it does not have.
     if (std::isinf(worst.truth) && std::isfinite(worst.got) && declared != AccuracyClass::float64 &&
         infinite_by_underflow(c, verdict.rows[i], oracle->truth.result.token_loss))
       continue;
@@ -229,11 +227,6 @@ std::vector<Failed> Examination::inaccuracies(const Case& c, const Answer& answe
     return rank_of_quantity(a.kind.quantity) < rank_of_quantity(b.kind.quantity);
   });
   return failed;
-}
-
-bool Examination::may_overflow(const Case& c) {
-  InPassing in_passing;
-  return Evaluation(c, Result{}, implementation(true, in_passing)).may_overflow;
 }
 
 CheckOutcome Examination::accuracy() {

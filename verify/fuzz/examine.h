@@ -85,9 +85,6 @@ class Examination {
   std::vector<Failed> inaccuracies(const Case& c, const Answer& answer, const char* check, bool& doubtful,
                                    std::vector<VerdictRow>* rows);
 
-  // Whether a finite case may overflow on the way in the candidate's class.
-  bool may_overflow(const Case& c);
-
   Subject& subject_;
   Oracle& oracle_;
   Recipe recipe_;

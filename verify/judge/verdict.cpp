@@ -113,12 +113,15 @@ std::vector<double> absolute_values(const std::vector<double>& x) {
   return result;
 }
 
-// The first row that must match the truth and does not: where logits may overflow, an infinite truth need not
-// be met, but a NaN must.
-Index mismatch_row(const MatrixError& metric, const RowMajorMatrix<double>& truth, bool may_overflow) {
-  if (!may_overflow || metric.mismatch_row < 0) return metric.mismatch_row;
-  for (Index r = metric.mismatch_row; r < truth.rows(); ++r)
-    if (truth.row(r).hasNaN() && metric.row_error[static_cast<std::size_t>(r)] > 0) return r;
+// The first row that must match the truth and does not: where nothing bounds a row, an infinite truth need
+// not be met, but a NaN must.
+Index mismatch_row(const MatrixError& metric, const RowMajorMatrix<double>& truth,
+                   const std::vector<double>& budget) {
+  for (Index r = std::max<Index>(0, metric.mismatch_row); metric.mismatch_row >= 0 && r < truth.rows(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const bool must_match = truth.row(r).hasNaN() || (!truth.row(r).allFinite() && budget[i] < infinity);
+    if (must_match && metric.row_error[i] > 0) return r;
+  }
   return -1;
 }
 
@@ -130,43 +133,19 @@ void judge_matrix(Verdict& verdict, const std::string& quantity, const std::opti
   verdict.rows.push_back(
       judge_worst(quantity, "worst row, L2",
                   {metric->row_error, allowed.*rows, worst_case.*rows, bf16.*rows, metric->row_truth},
-                  mismatch_row(*metric, truth, std::isinf(allowed.logit))));
+                  mismatch_row(*metric, truth, allowed.*rows)));
   double size = 0;
   for (double norm : metric->row_truth) size = std::hypot(size, norm);
   const auto relative = [&](double error) { return error == 0 ? 0 : error / size; };
   VerdictRow row = judge_one(quantity, "relative L2", metric->relative_l2, relative(allowed.*total),
                              relative(worst_case.*total), relative(bf16.*total), size > 0 ? 1 : 0, true);
-  if (size == 0) {
-    // Relative to nothing: compare the norms themselves.
+  if (size == 0 || std::isinf(size)) {
+    // Relative to nothing, or to a norm beyond float64: compare the norms themselves.
     row = judge_one(quantity, "relative L2", metric->absolute_l2, allowed.*total, worst_case.*total,
                     bf16.*total, 0, true);
-    row.measure = "L2 (the truth is 0)";
+    row.measure = size == 0 ? "L2 (the truth is 0)" : "L2";
   }
   verdict.rows.push_back(row);
-}
-
-// Bounds of losses and gradients may be finite, because their values are bounded, though a logit may
-// overflow. But an infinite logit ends in NaN, which no finite bound covers.
-ErrorBound allowing_for_overflow(ErrorBound allowed, const Result& result) {
-  if (!std::isinf(allowed.logit)) return allowed;
-  const auto allow = [](double value, double& bound) {
-    if (!std::isfinite(value)) bound = infinity;
-  };
-  const auto allow_rows = [&](const RowMajorMatrix<double>& grad, std::vector<double>& bounds,
-                              double& total) {
-    for (Index r = 0; r < std::min(grad.rows(), static_cast<Index>(bounds.size())); ++r)
-      allow(grad.row(r).sum(), bounds[static_cast<std::size_t>(r)]);
-    allow(grad.sum(), total);
-  };
-  const auto allow_all = [&](const std::vector<double>& values, std::vector<double>& bounds) {
-    for (std::size_t i = 0; i < std::min(values.size(), bounds.size()); ++i) allow(values[i], bounds[i]);
-  };
-  if (result.loss) allow(*result.loss, allowed.loss);
-  allow_all(result.token_loss, allowed.token_loss);
-  allow_all(result.student_bias_grad, allowed.student_bias_grad);
-  allow_rows(result.student_input_grad, allowed.student_input_grad, allowed.student_input_grad_total);
-  allow_rows(result.student_weight_grad, allowed.student_weight_grad, allowed.student_weight_grad_total);
-  return allowed;
 }
 
 }  // namespace
@@ -189,26 +168,29 @@ Verdict judge(const Budgets& budgets, const Truth& truth, const Result& result, 
   verdict.lambda = budgets.lambda;
   verdict.metrics = measure(truth.result, result, loss_format);
   const Metrics& metrics = verdict.metrics;
-  const ErrorBound allowed = allowing_for_overflow(budgets.of(accuracy_class), result);
+  const ErrorBound& allowed = budgets.of(accuracy_class);
   const ErrorBound& worst_case = budgets.worst_case_of(accuracy_class);
   const ErrorBound& bf16 = budgets.of(budgets.only.value_or(AccuracyClass::bf16_logits));
 
-  // A loss that is NaN in truth must be NaN, and an infinite one infinite; but where logits of the class may
-  // overflow, the latter may be NaN too, because an infinite logit leaves no distribution.
-  const auto must_match = [may_overflow = std::isinf(allowed.logit)](double truth_value) {
+  // A loss that is NaN in truth must be NaN, and an infinite one infinite; but where the class may overflow
+  // on the way, the latter may be NaN too, because an infinite logit leaves no distribution.
+  const auto must_match = [](double truth_value, bool may_overflow) {
     return std::isnan(truth_value) || (std::isinf(truth_value) && !may_overflow);
   };
+  const bool any_may_overflow =
+      std::find(allowed.may_overflow.begin(), allowed.may_overflow.end(), true) != allowed.may_overflow.end();
   if (metrics.loss) {
     const double size = std::isfinite(metrics.loss->truth) ? std::abs(metrics.loss->truth) : 0;
     verdict.rows.push_back(judge_one("loss", "absolute", metrics.loss->absolute, allowed.loss,
-                                     worst_case.loss, bf16.loss, size, !must_match(metrics.loss->truth)));
+                                     worst_case.loss, bf16.loss, size,
+                                     !must_match(metrics.loss->truth, any_may_overflow)));
   }
   if (metrics.token_loss) {
     const VectorError& tokens = *metrics.token_loss;
     const std::vector<double>& losses = truth.result.token_loss;
     Index mismatch = -1;
     for (std::size_t t = 0; t < tokens.error.size(); ++t) {
-      const bool bound = must_match(losses[t]);
+      const bool bound = must_match(losses[t], allowed.may_overflow[t]);
       if (bound && tokens.error[t] > 0 && mismatch < 0) mismatch = static_cast<Index>(t);
       verdict.token_ratio.push_back(bound ? (tokens.error[t] == 0 ? 0 : infinity)
                                           : test_ratio(tokens.error[t], allowed.token_loss[t]));

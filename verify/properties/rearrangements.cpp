@@ -8,6 +8,7 @@
 // why the exact answers correspond, and that the transformation itself rounds nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -266,14 +267,10 @@ PropertyOutcome equal_models(const Case& c, const Implementation& implementation
   if (auto outcome = lacking(implementation, {&equal})) return *outcome;
   const Evaluation evaluation(equal, implementation);
   Evaluation zero = evaluation;
-  zero.bound = ErrorBound{0,
-                          std::vector<double>(evaluation.bound.token_loss.size()),
-                          std::vector<double>(evaluation.bound.student_input_grad.size()),
-                          0,
-                          std::vector<double>(evaluation.bound.student_weight_grad.size()),
-                          0,
-                          std::vector<double>(evaluation.bound.student_bias_grad.size()),
-                          0};
+  zero.bound.loss = 0;
+  for (std::vector<double>* bounds : {&zero.bound.token_loss, &zero.bound.student_input_grad,
+                                      &zero.bound.student_weight_grad, &zero.bound.student_bias_grad})
+    std::fill(bounds->begin(), bounds->end(), 0.0);
   // 0 where there is a distribution; a NaN stays one.
   const auto clear = [](double x) { return std::isnan(x) ? x : 0.0; };
   if (zero.result.loss) zero.result.loss = clear(*zero.result.loss);

@@ -228,5 +228,72 @@ TEST(Budgets, DlogitsOfFloat64TensorsMayBeFlushed) {
   EXPECT_GE(class_bound(c, AccuracyClass::fp32_logits).student_input_grad[0], lost);
 }
 
+// Fault: one token near the end of the range that excuses NaN anywhere in the case. The first token's logits
+// are moderate, the second one's differences are 3·2^126: e^{x − max}·(difference), three times, is beyond
+// fp32, the loss is not. (An implementation that normalises its sums at the end met exactly that.)
+TEST(Budgets, OverflowIsExcusedTokenByToken) {
+  Case c = logit_case(DType::f32, {0, 0.25, 0.5}, {0, -1, -0.5});
+  c.student_input = make_tensor(DType::f32, {2, 1}, {1, 1});
+  c.teacher_input = make_tensor(DType::f32, {2, 1}, {1, 0x1.8p127});
+  c.options.beta = 1;
+  c.options.reduction = Reduction::none;
+  const Truth truth = truth_of(c);
+  const Budgets budgets = make_budgets(c, truth, Wanted::all());
+  const ErrorBound& bound = budgets.of(AccuracyClass::fp32_logits);
+  EXPECT_EQ(bound.may_overflow, (std::vector<bool>{false, true}));
+  EXPECT_LT(bound.token_loss[0], 1e-3);
+  EXPECT_LT(bound.student_input_grad[0], 1e-3);
+  EXPECT_EQ(bound.token_loss[1], infinity);
+  EXPECT_EQ(bound.student_input_grad[1], infinity);
+  EXPECT_EQ(bound.student_weight_grad[0], infinity);  // it sums over both
+  EXPECT_EQ(budgets.of(AccuracyClass::float64).may_overflow, (std::vector<bool>{false, false}));
+
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t t : {0u, 1u}) {
+    Result result = truth.result;
+    result.token_loss[t] = nan;
+    EXPECT_EQ(judge(budgets, truth, result, AccuracyClass::fp32_logits).pass(), t == 1) << t;
+    result = truth.result;
+    result.student_input_grad(static_cast<Index>(t), 0) = nan;
+    EXPECT_EQ(judge(budgets, truth, result, AccuracyClass::fp32_logits).pass(), t == 1) << t;
+  }
+}
+
+// Fault: an infinite loss that must be met although fp32 may overflow on the way, or one that need not be met
+// because another token may overflow.
+TEST(Budgets, AnInfiniteLossMayBeMissedOnlyByOverflow) {
+  Case c = logit_case(DType::f32, {0, 0.25, 0.5}, {0, -1, -0.5});
+  c.student_input = make_tensor(DType::f32, {2, 1}, {1, 1});
+  c.teacher_input = make_tensor(DType::f32, {2, 1}, {1, 0x1.8p127});
+  c.teacher_bias = make_tensor(DType::f32, {3}, {-infinity, 0, 0});
+  c.options.beta = 1;
+  c.options.reduction = Reduction::none;
+  const Truth truth = truth_of(c);
+  ASSERT_EQ(truth.result.token_loss, (std::vector<double>{infinity, infinity}));
+  const Budgets budgets = make_budgets(c, truth, Wanted::all());
+  for (std::size_t t : {0u, 1u}) {
+    Result result = truth.result;
+    result.token_loss[t] = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_EQ(judge(budgets, truth, result, AccuracyClass::fp32_logits).pass(), t == 1) << t;
+  }
+}
+
+// Fault: a gradient whose norm is beyond float64, though its elements are not: relative to that norm, an
+// infinite budget is NaN, which convicts.
+TEST(Budgets, ANormBeyondFloat64IsNotDividedBy) {
+  Case c = logit_case(DType::f64, {0, 0, 0}, {0, 0, 0});
+  c.student_input = make_tensor(DType::f64, {1, 12}, std::vector<double>(12, 0));
+  std::vector<double> weight(36, 1.5e308);
+  std::fill_n(weight.begin(), 12, -1.5e308);
+  c.student_weight = make_tensor(DType::f64, {3, 12}, weight);
+  c.teacher_weight = make_tensor(DType::f64, {3, 1}, {3, 0, 0});
+  c.options.beta = 0;
+  const Truth truth = truth_of(c);
+  ASSERT_TRUE(truth.result.student_input_grad.allFinite());
+  Result result = truth.result;
+  result.student_input_grad.setConstant(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_TRUE(judge(make_budgets(c, truth, Wanted::all()), truth, result, AccuracyClass::fp32_logits).pass());
+}
+
 }  // namespace
 }  // namespace fljsd

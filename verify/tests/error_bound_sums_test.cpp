@@ -10,8 +10,8 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
-#include "reference/error_bound/evaluation.h"
 #include "reference/error_bound/roundoff.h"
+#include "reference/error_bound/sum_error.h"
 #include "reference/exact_dot.h"
 
 namespace fljsd {
@@ -192,6 +192,46 @@ RC_GTEST_PROP(Sum, VocabularySumsAreWithinTheirBound, (std::uint64_t seed)) {
       RC_ASSERT(error <= likely);
     }
   }
+}
+
+// 1 and then `count` terms of (k + fraction)·2^-23: float32 rounds each addition to the same side, by the
+// same.
+Floats aligned_terms(std::size_t count, float k, float fraction) {
+  Floats terms(count + 1, (k + fraction) * 0x1p-23f);
+  terms[0] = 1;
+  return terms;
+}
+
+// Fault: roundings of equal increments that are taken to be random. A softmax with one peak sums them: a row
+// of 611 equal logits 15 nats below the largest loses 466u, beyond what mean independence allows of 612
+// roundings. Here each addition loses half a unit, all to one side, so the bound is approached; nearly equal
+// terms do the same.
+TEST(Sum, EqualTermsAreRoundedAlike) {
+  std::mt19937_64 random(5);
+  for (const std::size_t count : {200, 611, 2000, 4000}) {
+    for (const float k : {1.0f, 2.0f, 7.0f}) {
+      for (const bool vary : {false, true}) {
+        Floats terms = aligned_terms(count, k, 0.5625f);
+        for (std::size_t i = 1; i <= count && vary; ++i)
+          terms[i] += static_cast<float>(random() % 1000) * 1e-4f * 0x1p-23f;
+        const std::vector<double> magnitudes(terms.begin(), terms.end());
+        const Floats ones(terms.size(), 1);
+        const double likely = sum_error(magnitudes, u, 8);
+        for (Order order : orders) EXPECT_LE(error_of(terms, ones, order), likely) << count << " " << k;
+        EXPECT_GE(error_of(terms, ones, Order::ascending), 0.6 * likely) << count << " " << k;
+      }
+    }
+  }
+}
+
+// Fault: a bound for equal terms that all sums have to pay for. Different terms of no more than twice each
+// other's size are many units apart, and n of them keep the bound of n random roundings.
+TEST(Sum, DifferentTermsStillAreRandom) {
+  std::mt19937_64 random(6);
+  std::vector<double> terms(4000);
+  for (double& t : terms) t = 1 + static_cast<double>(random() >> 11) * 0x1p-53;
+  const double total = 6000, lambda = 8;
+  EXPECT_LE(sum_error(terms, u, lambda), 1.1 * lambda * u * total * std::sqrt(2.0 * 4000));
 }
 
 }  // namespace
