@@ -10,6 +10,7 @@ A source is Python in the percent format, which Jupytext and editors read: `# %%
 line a comment, and `# %%` a cell of code. Needs nbformat, nbclient, ipykernel, numpy and matplotlib.
 """
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # a debugger that nobody asked for
 HERE = Path(__file__).resolve().parent
 LARGEST_IMAGE = 100_000  # bytes, so that a clone stays small
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
