@@ -9,6 +9,7 @@
 #include "reference/parallel.h"
 #include "reference/rounding/products.h"
 #include "reference/rounding/row.h"
+#include "reference/rounding/tensor_core_products.h"
 #include "reference/rounding/tree_sum.h"
 
 namespace fljsd {
@@ -48,17 +49,29 @@ struct Run {
 // Products of a block of tokens, packed [tokens, vocab].
 template <class Real>
 struct BlockProducts {
-  BlockProducts(const Run& run, std::span<const Index> tokens)
-      : student(
-            logit_products<Real>(run.problem.student_input, tokens, run.problem.student_weight, run.vocab)),
-        teacher(
-            logit_products<Real>(run.problem.teacher_input, tokens, run.problem.teacher_weight, run.vocab)) {}
   std::vector<Real> student, teacher;
 };
 
+template <class Real>
+BlockProducts<Real> ordered_sums(const Run& run, std::span<const Index> tokens) {
+  const Problem& p = run.problem;
+  return {logit_products<Real>(p.student_input, tokens, p.student_weight, run.vocab),
+          logit_products<Real>(p.teacher_input, tokens, p.teacher_weight, run.vocab)};
+}
+
+BlockProducts<float> tensor_core_sums(const Run& run, std::span<const Index> tokens) {
+  const auto products = [&](const MatrixView& input, const MatrixView& weight) {
+    return suits_tensor_core(input, weight)
+               ? tensor_core_products(hopper_tensor_core, input, tokens, weight, run.vocab)
+               : logit_products<float>(input, tokens, weight, run.vocab);
+  };
+  const Problem& p = run.problem;
+  return {products(p.student_input, p.student_weight), products(p.teacher_input, p.teacher_weight)};
+}
+
 struct Block {
   std::span<const Index> tokens;
-  std::optional<BlockProducts<float>> fp32;
+  std::optional<BlockProducts<float>> fp32, tensor_core;
   std::optional<BlockProducts<double>> float64;
 };
 
@@ -87,6 +100,10 @@ class PipelineRun {
   }
 
   bool sums_logits_in_float64() const { return pipeline_.logits == Storage::float64; }
+  bool sums_logits_by_tensor_core() const {
+    return !sums_logits_in_float64() && pipeline_.logit_sum == LogitSum::hopper_tensor_core;
+  }
+  bool sums_logits_in_order() const { return !sums_logits_in_float64() && !sums_logits_by_tensor_core(); }
 
   bool sums_gradients_in_fp32() const { return pipeline_.accumulation == Arithmetic::fp32; }
 
@@ -116,7 +133,8 @@ class PipelineRun {
         if (sums_logits_in_float64()) {
           load_logits(*block.float64, positions[static_cast<std::size_t>(i)], w);
         } else {
-          load_logits(*block.fp32, positions[static_cast<std::size_t>(i)], w);
+          load_logits(sums_logits_by_tensor_core() ? *block.tensor_core : *block.fp32,
+                      positions[static_cast<std::size_t>(i)], w);
         }
         const Index token = tokens[static_cast<std::size_t>(i)];
         const bool ignored = !is_counted(run_.problem, run_.options, token);
@@ -250,7 +268,8 @@ std::vector<Result> run_pipelines(const Problem& problem, const Options& options
   for (PipelineRun& r : runs) (r.sums_gradients_in_fp32() ? sum_in_fp32 : sum_in_float64).push_back(&r);
   const auto any = [&](const auto& property) { return std::any_of(runs.begin(), runs.end(), property); };
   const bool float64 = any([](const PipelineRun& r) { return r.sums_logits_in_float64(); });
-  const bool fp32 = any([](const PipelineRun& r) { return !r.sums_logits_in_float64(); });
+  const bool fp32 = any([](const PipelineRun& r) { return r.sums_logits_in_order(); });
+  const bool tensor_core = any([](const PipelineRun& r) { return r.sums_logits_by_tensor_core(); });
   const bool reads_ignored =
       std::any_of(pipelines.begin(), pipelines.end(), [](const Pipeline& p) { return !p.guarded; });
   const std::vector<Index> tokens = reads_ignored ? first_indices(problem.tokens()) : run.counted;
@@ -259,8 +278,9 @@ std::vector<Result> run_pipelines(const Problem& problem, const Options& options
   for (std::size_t first = 0; first < tokens.size() && !runs.empty(); first += block_size) {
     Block block;
     block.tokens = std::span(tokens).subspan(first, std::min(block_size, tokens.size() - first));
-    if (fp32) block.fp32.emplace(run, block.tokens);
-    if (float64) block.float64.emplace(run, block.tokens);
+    if (fp32) block.fp32 = ordered_sums<float>(run, block.tokens);
+    if (tensor_core) block.tensor_core = tensor_core_sums(run, block.tokens);
+    if (float64) block.float64 = ordered_sums<double>(run, block.tokens);
     add_block<float>(run, sum_in_fp32, block);
     add_block<double>(run, sum_in_float64, block);
   }

@@ -76,6 +76,14 @@ constexpr Pipeline one_pass_on(Storage logits) {
   return p;
 }
 
+// What this project's stages with fp32 logits give on an H100 or H200: the tensor cores' sums bit for bit
+// (tensor_core.h), and after them fp32 as above.
+constexpr Pipeline hopper() {
+  Pipeline p = with_formula(fp32_inside, Formula::softplus);
+  p.logit_sum = LogitSum::hopper_tensor_core;
+  return p;
+}
+
 constexpr RoundingModel models[] = {
     {"torch-eager-bf16",
      "PyTorch without a compiler: logits, log-softmax, their gradients and the loss stored as the input.",
@@ -97,6 +105,9 @@ constexpr RoundingModel models[] = {
     {"one-pass-fp32",
      "One-pass statistics and softplus gradients on fp32 logits, dlogits stored as the input.",
      one_pass_on(Storage::fp32), AccuracyClass::fp32_logits},
+    {"hopper",
+     "fp32 logits as an H100 or H200 sums them, bit for bit; softplus formula, dlogits stored as the input.",
+     hopper(), AccuracyClass::fp32_logits},
     {"float64", "float64 throughout.", Pipeline{}, AccuracyClass::float64},
 };
 

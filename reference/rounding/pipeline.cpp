@@ -17,6 +17,14 @@ const char* name(Storage storage) {
   return "?";
 }
 
+const char* name(LogitSum sum) {
+  switch (sum) {
+    case LogitSum::ordered: return "ordered";
+    case LogitSum::hopper_tensor_core: return "hopper-tensor-core";
+  }
+  return "?";
+}
+
 const char* name(Arithmetic arithmetic) {
   switch (arithmetic) {
     case Arithmetic::float64: return "float64";
@@ -89,6 +97,7 @@ Pipeline with_step(Pipeline pipeline, const Pipeline& target, Step step) {
   switch (step) {
     case Step::logits:
       pipeline.logits = target.logits;
+      pipeline.logit_sum = target.logit_sum;
       pipeline.scaled_logits = target.scaled_logits;
       break;
     case Step::log_softmax: pipeline.log_softmax = target.log_softmax; break;
@@ -137,7 +146,10 @@ std::string computed_and_stored(Storage storage) {
 
 std::string describe(const Pipeline& pipeline, Step step) {
   switch (step) {
-    case Step::logits: return "logits summed in " + computed_and_stored(pipeline.logits);
+    case Step::logits:
+      return (pipeline.logit_sum == LogitSum::ordered ? "logits summed in "
+                                                      : "logits summed by Hopper's tensor cores in ") +
+             computed_and_stored(pipeline.logits);
     case Step::formula: return std::string(name(pipeline.formula)) + " formula";
     case Step::log_softmax:
       if (pipeline.formula == Formula::one_pass) return "none: normalised by the one-pass sums";

@@ -35,6 +35,17 @@ DType common_dtype(DType a, DType b);
 enum class Arithmetic { float64, fp32 };
 const char* name(Arithmetic arithmetic);
 
+// How the products that give the logits are summed, where they are not summed in float64.
+enum class LogitSum {
+  // One fused multiply-add for each k, ascending (ordered_product.h).
+  ordered,
+  // As Hopper's tensor cores do, bit for bit: blocks of 16 aligned and truncated (reference/tensor_core.h),
+  // one
+  // accumulator, k ascending. Operands other than two of bf16 or two of fp16 are summed as `ordered`.
+  hopper_tensor_core,
+};
+const char* name(LogitSum sum);
+
 // How a row's divergence and its gradient are written down. In exact arithmetic all are the same. With
 // log M = log(beta·p + (1−beta)·q), d = log p − log q, s = d + ln(beta/(1−beta)), softplus(s) = ln(1 + e^s):
 enum class Formula {
@@ -73,9 +84,9 @@ Index chunk_tokens(Index tokens, Index vocab, Index student_hidden);
 
 struct Pipeline {
   // Logits. float64: products summed in float64. Anything else: operands taken as fp32 (f64 tensors are
-  // rounded first), products summed in fp32 in the order of ordered_product.h, the bias added in fp32, the
-  // result stored.
+  // rounded first), products summed in fp32 as logit_sum says, the bias added in fp32, the result stored.
   Storage logits = Storage::float64;
+  LogitSum logit_sum = LogitSum::ordered;
   // After division by the temperature; in fp32 that is a multiplication by its rounded reciprocal, as GPU
   // libraries do. Nothing happens at temperature 1.
   Storage scaled_logits = Storage::float64;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/probe/fixed_probes.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <initializer_list>
@@ -163,6 +164,21 @@ void ask_about_underflow(Maker& make) {
         for (int k = 0; k < n; ++k) f.push_back(product(k, sign * power(-e)));
         make.add("underflow-sum", f);
         make.add("underflow-sum-accumulator", f, 0x00000001);
+      }
+  // Is there a least exponent of alignment? (1 − 2^-8) + 2^-8·(1 − 2^-8) + … + 2^-j make exactly 2^-149
+  // (beside 2^-e, if it is there), unless a bit of them is dropped.
+  for (int e = 130; e <= 150; ++e)
+    for (int j = 1; j <= 30; ++j)
+      for (const double sign : {1.0, -1.0}) {
+        std::vector<Factors> f;
+        for (int done = 0; done < j; done += 8) {
+          const int bits_here = std::min(8, j - done);
+          f.push_back(
+              product(static_cast<int>(f.size()), sign * (1 - power(-bits_here)) * power(-149 - done)));
+        }
+        f.push_back(product(14, sign * power(-149 - j)));
+        if (e < 150) f.push_back(product(15, sign * power(-e)));
+        make.add("underflow-floor", f);
       }
   // Cancelling down to what is left: e fixes the leading term, j the remainder.
   for (int e = 90; e <= 150; e += 2)

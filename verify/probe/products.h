@@ -40,12 +40,4 @@ inline const char* name(Instruction instruction) {
 // mma with an accumulator of +0. Throws std::runtime_error with the CUDA error.
 std::vector<std::uint32_t> multiply_on_device(Instruction instruction, const Products& products);
 
-// FNV-1a of words, least significant byte first: the fingerprint by which a block of answers is kept.
-inline std::uint64_t fingerprint(const std::uint32_t* words, Index count) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (Index i = 0; i < count; ++i)
-    for (int byte = 0; byte < 4; ++byte) hash = (hash ^ (words[i] >> 8 * byte & 0xff)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace fljsd::probe

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of a tensor core: held against what an H200 answered (data/tensor_core), and against its own
+// bound.
+#include "reference/tensor_core.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "reference/exact_dot.h"
+#include "reference/rounding/tensor_core_products.h"
+#include "reference/tensor_core_bound.h"
+#include "verify/probe/random_products.h"
+
+namespace fljsd {
+namespace {
+
+using probe::Kind;
+using probe::Products;
+
+std::uint32_t bits(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+
+std::vector<std::uint16_t> bf16(std::initializer_list<double> values) {
+  std::vector<std::uint16_t> codes;
+  for (const double value : values) codes.push_back(bf16_from_double(value));
+  return codes;
+}
+
+float hopper_dot(const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b, float c = 0) {
+  return tensor_core_dot(hopper_tensor_core, DType::bf16, a.data(), b.data(), static_cast<Index>(a.size()),
+                         c);
+}
+
+// By hand. Fault: rounding to nearest, addends that keep another number of bits, an accumulator that is added
+// last.
+TEST(TensorCore, WorkedExamples) {
+  // Beside 1, the last bit that survives alignment is 2^-25; a product of 2^-26 vanishes.
+  EXPECT_EQ(hopper_dot(bf16({1, -1, 0x1p-25}), bf16({1, 1, 1})), 0x1p-25f);
+  EXPECT_EQ(hopper_dot(bf16({1, -1, 0x1p-26}), bf16({1, 1, 1})), 0);
+  EXPECT_EQ(hopper_dot(bf16({-1, 0x1p-25}), bf16({1, 1}), 1), 0x1p-25f);
+  // 1.5 · 1.5 = 2.25 counts as exponent 0.
+  EXPECT_EQ(hopper_dot(bf16({1.5, -1.5, 0x1p-25}), bf16({1.5, 1.5, 1})), 0x1p-25f);
+  // Toward zero: 1 + 3·2^-25 lies nearer to 1 + 2^-23 and gives 1; so with the signs reversed.
+  EXPECT_EQ(hopper_dot(bf16({3 * 0x1p-25}), bf16({1}), 1), 1);
+  EXPECT_EQ(hopper_dot(bf16({-3 * 0x1p-25}), bf16({1}), -1), -1);
+  // Sixteen products of 2^-25 beside 1 are all kept, and make 2^-21; sixteen of 2^-26 are all lost.
+  const std::vector<std::uint16_t> ones(16, bf16_from_double(1));
+  EXPECT_EQ(hopper_dot(std::vector<std::uint16_t>(16, bf16_from_double(0x1p-25)), ones, 1), 1 + 0x1p-21f);
+  EXPECT_EQ(hopper_dot(std::vector<std::uint16_t>(16, bf16_from_double(0x1p-26)), ones, 1), 1);
+  // Seventeen products are two blocks: what cancels in the second does not disturb the first.
+  std::vector<std::uint16_t> late(32, 0), unit(32, bf16_from_double(1));
+  late[0] = bf16_from_double(0x1p-20);
+  late[16] = bf16_from_double(0x1p5);
+  late[17] = bf16_from_double(-0x1p5);
+  EXPECT_EQ(hopper_dot(late, unit), 0x1p-20f);
+  EXPECT_THROW(tensor_core_dot(hopper_tensor_core, DType::f32, ones.data(), ones.data(), 16),
+               std::invalid_argument);
+}
+
+// Fault: the vectorised product errs in a lane, in padding, in a stride, or where a value is subnormal or not
+// finite.
+TEST(TensorCoreProducts, AreTheSingleOnes) {
+  constexpr Index rows = 5, cols = 37, depth = 71, stride = 75;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Kind kind : probe::kinds()) {
+      const Products p = probe::random_gemm(dtype, kind, 17, rows, cols, stride);
+      // One byte off, as tensors in files may lie.
+      std::vector<std::byte> input(p.a.size() * 2 + 1), weight(p.b.size() * 2 + 1);
+      std::memcpy(input.data() + 1, p.a.data(), p.a.size() * 2);
+      std::memcpy(weight.data() + 1, p.b.data(), p.b.size() * 2);
+      const MatrixView a{dtype, input.data() + 1, rows, depth, stride},
+          b{dtype, weight.data() + 1, cols, depth, stride};
+      const std::vector<Index> tokens{3, 0, 4, 4};
+      const std::vector<float> all = tensor_core_products(hopper_tensor_core, a, tokens, b, cols - 2);
+      ASSERT_EQ(all.size(), tokens.size() * (cols - 2));
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const Index token = tokens[i / (cols - 2)], v = static_cast<Index>(i) % (cols - 2);
+        ASSERT_EQ(bits(all[i]), bits(tensor_core_dot(hopper_tensor_core, dtype, p.a.data() + token * stride,
+                                                     p.b.data() + v * stride, depth)))
+            << probe::name(kind) << ' ' << i;
+      }
+    }
+}
+
+struct Drawn {
+  DType dtype;
+  Index depth;
+  std::vector<std::uint16_t> a, b;
+  float c;
+};
+
+// Operands of any kind but those with infinities and NaN.
+Drawn draw() {
+  const auto dtype = *rc::gen::element(DType::bf16, DType::f16);
+  const auto kind = *rc::gen::element(Kind::narrow, Kind::medium, Kind::wide, Kind::sparse, Kind::cancelling,
+                                      Kind::cancelled_by_c, Kind::powers, Kind::underflow, Kind::ruled_by_c);
+  const Index depth = *rc::gen::element<Index>(16, 64, 512);
+  const Products p = probe::random_products(dtype, kind, *rc::gen::arbitrary<std::uint64_t>(), 1, depth);
+  const Index row = *rc::gen::resize(100, rc::gen::inRange<Index>(0, 64));
+  return {dtype,
+          depth,
+          {p.a.begin() + row * depth, p.a.begin() + (row + 1) * depth},
+          {p.b.begin(), p.b.begin() + depth},
+          std::bit_cast<float>(p.c[static_cast<std::size_t>(row * 8)])};
+}
+
+BoundedSum run(const Drawn& d) {
+  return tensor_core_dot_with_bound(hopper_tensor_core, d.dtype, d.a.data(), d.b.data(), d.depth, d.c);
+}
+
+double error_of(const Drawn& d, float value) {
+  const ExactValue exact =
+      exact_dot(VectorView{d.dtype, d.a.data(), d.depth}, VectorView{d.dtype, d.b.data(), d.depth});
+  return std::abs(
+      (exact + ExactValue(static_cast<double>(d.c)) - ExactValue(static_cast<double>(value))).to<double>());
+}
+
+// Fault: a bound that forgets a truncation, or is not a bound at all.
+RC_GTEST_PROP(TensorCore, ErrorIsWithinTheBoundOfWhatWasDropped, ()) {
+  const Drawn d = draw();
+  const BoundedSum sum = run(d);
+  RC_PRE(std::isfinite(sum.value));
+  RC_ASSERT(error_of(d, sum.value) <= sum.error);
+}
+
+// Fault: a bound of zero where bits were lost, or a positive one where none were.
+RC_GTEST_PROP(TensorCore, SumsOfSmallIntegersAreExact, ()) {
+  Drawn d{DType::bf16, 64, {}, {}, 0};
+  const std::uint64_t seed = *rc::gen::arbitrary<std::uint64_t>();
+  const Products p = probe::random_products(d.dtype, Kind::narrow, seed, 1, 64);
+  for (Index k = 0; k < 64; ++k) {  // integers up to 128: sums stay below 2^20
+    d.a.push_back(bf16_from_double(std::round(bf16_to_double(p.a[static_cast<std::size_t>(k)]) * 16)));
+    d.b.push_back(bf16_from_double(std::round(bf16_to_double(p.b[static_cast<std::size_t>(k)]) * 16)));
+  }
+  const BoundedSum sum = run(d);
+  RC_ASSERT(sum.error == 0);
+  RC_ASSERT(error_of(d, sum.value) == 0);
+}
+
+// Truncation is toward zero, so it treats both signs alike. Fault: truncation toward minus infinity.
+RC_GTEST_PROP(TensorCore, NegatingEverythingNegatesTheSum, ()) {
+  Drawn d = draw();
+  const float sum = run(d).value;
+  for (std::uint16_t& a : d.a) a ^= 0x8000;
+  d.c = -d.c;
+  const float negated = run(d).value;
+  RC_ASSERT(negated == -sum);  // also where both are zero, whose sign is not negated
+}
+
+// Fault: an order of summation inside a block.
+RC_GTEST_PROP(TensorCore, OrderInsideABlockDoesNotMatter, ()) {
+  Drawn d = draw();
+  const float sum = run(d).value;
+  for (Index first = 0; first < d.depth; first += 16) {
+    std::reverse(d.a.begin() + first, d.a.begin() + first + 16);
+    std::reverse(d.b.begin() + first, d.b.begin() + first + 16);
+  }
+  RC_ASSERT(bits(run(d).value) == bits(sum));
+}
+
+// Σ |a|·|b| and |c|, subnormal factors counted as the smallest normal number.
+double absolute_of(const Drawn& d) {
+  const double smallest = std::ldexp(1.0, format_of(d.dtype).min_exponent);
+  const auto size = [&](std::uint16_t code) {
+    const double x = std::abs(load(d.dtype, &code, 0));
+    return x == 0 ? 0 : std::max(x, smallest);
+  };
+  double sum = std::abs(static_cast<double>(d.c));
+  for (std::size_t k = 0; k < d.a.size(); ++k) sum += size(d.a[k]) * size(d.b[k]);
+  return sum * (1 + 0x1p-40);  // it was added up in double
+}
+
+// Fault: an a-priori bound that a sum breaks, or that is smaller than what was dropped may be.
+RC_GTEST_PROP(TensorCoreError, BoundsWhatWasDropped, ()) {
+  const Drawn d = draw();
+  const BoundedSum sum = run(d);
+  const double bound = tensor_core_error(hopper_tensor_core, static_cast<double>(d.depth), absolute_of(d));
+  RC_ASSERT(sum.error <= bound);
+  RC_ASSERT(bound == INFINITY || error_of(d, sum.value) <= bound);
+}
+
+// Fault: a bound that is far from what can happen. After a sum of 1, each block loses sixteen products of
+// nearly 2^-25: 4/5 of the bound's factor, 255 of 256 times.
+TEST(TensorCoreError, IsApproached) {
+  constexpr Index depth = 4096;
+  Drawn d{DType::bf16, depth, std::vector<std::uint16_t>(depth, bf16_from_double(0x1.fep-13)),
+          std::vector<std::uint16_t>(depth, bf16_from_double(0x1p-13)), 0};
+  std::fill_n(d.a.begin(), 16, std::uint16_t{0});
+  d.a[0] = d.b[0] = bf16_from_double(1);
+  const BoundedSum sum = run(d);
+  EXPECT_EQ(sum.value, 1);
+  const double bound = tensor_core_error(hopper_tensor_core, depth, absolute_of(d));
+  EXPECT_LE(error_of(d, sum.value), bound);
+  EXPECT_GE(error_of(d, sum.value), 0.79 * bound);
+}
+
+}  // namespace
+}  // namespace fljsd
