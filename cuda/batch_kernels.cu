@@ -105,17 +105,21 @@ __global__ void bias_gradient(const float* column_sum, Index columns, Index all_
     out[c] = c < columns ? column_sum[c] * factor : 0;
 }
 
-// Part blockIdx.y of the sample, summed; each row times 1/count first, so that nothing overflows.
-__global__ void mean_row_parts(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden,
-                               Index ld, float* partial) {
-  const float share = 1.0f / static_cast<float>(count);
+// Group blockIdx.y of the sample: its mean, each row times 1/size first, so that nothing overflows.
+__global__ void mean_row_groups(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden,
+                                Index ld, float* group_mean) {
+  const float share = 1.0f / static_cast<float>((count - blockIdx.y + gridDim.y - 1) / gridDim.y);
   for (Index h = grid_index(); h < hidden; h += grid_step()) {
     float sum = 0;
     for (Index i = blockIdx.y; i < count; i += gridDim.y) {
       sum = fmaf(load_element(weight, dtype, i * rows / count * ld + h), share, sum);
     }
-    partial[blockIdx.y * hidden + h] = sum;
+    group_mean[blockIdx.y * hidden + h] = sum;
   }
+}
+__global__ void common_row(const float* group_mean, Index groups, Index hidden, float* mean) {
+  for (Index h = grid_index(); h < hidden; h += grid_step())
+    mean[h] = common_part(group_mean + h, groups, hidden);
 }
 
 __global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean,
@@ -187,10 +191,10 @@ void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype,
                      Index ld, float* partial, float* mean) {
   const char* doing = "averaging weight rows";
   const unsigned blocks = blocks_for(hidden);
-  launch(doing, mean_row_parts, dim3(blocks, static_cast<unsigned>(mean_row_partials)), threads, stream,
-         weight, dtype, rows, std::min<Index>(rows, 1024), hidden, ld, partial);
-  launch(doing, column_totals, dim3(blocks), threads, stream, partial, mean_row_partials, hidden, false,
-         mean);
+  const Index count = std::min<Index>(rows, 1024), groups = std::min(count, mean_row_partials);
+  launch(doing, mean_row_groups, dim3(blocks, static_cast<unsigned>(groups)), threads, stream, weight, dtype,
+         rows, count, hidden, ld, partial);
+  launch(doing, common_row, dim3(blocks), threads, stream, partial, groups, hidden, mean);
 }
 
 void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,

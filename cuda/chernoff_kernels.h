@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/mixture.h"
+#include "cuda/one_pass_basis.h"
 #include "cuda/row_kernels.h"
 #include "cuda/settings.h"
 
@@ -12,25 +13,6 @@ namespace fljsd::cuda {
 
 struct RowConstants;  // row_divergence.cuh, 32 bytes a token
 constexpr Index row_constants_bytes = 32;
-
-// Which frequencies k·h, k = 0..last, the statistics hold.
-enum class Basis {
-  twelve,      // k <= 12, 25 moments: the loss
-  twenty_two,  // k <= 22, 45 moments: gradients too, whose constant kappa can be small and must be good to
-               // its own size
-};
-constexpr int last_frequency(Basis basis) {
-  return basis == Basis::twelve ? 12 : 22;
-}
-
-// Weights by which the sums become D and kappa (one_pass_weights.h).
-struct OnePassWeights {
-  float phase_step = 0;  // θ = phase_step · (difference of logits in half log2 units); h = 2π/period nats
-  double beta = 0.5;
-  double divergence[23] = {};
-  double student_real[23] = {};
-  double student_imaginary[23] = {};
-};
 
 // A tile of raw fp32 logits [rows, ld], ld a multiple of 4, of which `columns` exist. Biases start at the
 // tile's first column.
@@ -52,6 +34,8 @@ struct OnePassState {
   Index slices = 1;
 };
 Index state_floats(Divergence kind, Basis basis);  // of one record
+// Of a record for beta = 0 and 1: hi and lo of the three sums of kl_sums.cuh, and their references.
+constexpr int kl_record = 9;
 
 // Adds a tile to the states of its tokens; `first`: they hold nothing yet.
 void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,

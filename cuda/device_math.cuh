@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small device functions: hardware exponentials, vector loads, sums in a fixed order. Errors of the
-// hardware's functions are those that the PTX ISA states.
+// Small device functions: vector loads and stores, sums over a warp in a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -8,54 +7,12 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "cuda/arithmetic.h"
 #include "cuda/fljsd.h"
 
 namespace fljsd::cuda {
 
 constexpr unsigned all_lanes = 0xffffffffu;
-
-__device__ __forceinline__ float infinity() {
-  return __int_as_float(0x7f800000);
-}
-__device__ __forceinline__ float nan_value() {
-  return __int_as_float(0x7fffffff);
-}
-constexpr float largest_float = 3.402823466e38f;
-constexpr float ln2 = 0.693147180559945f;
-
-// 2^x, relative error <= 2^-22; results below 2^-126 are 0, and 2^-inf = 0.
-__device__ __forceinline__ float exp2_fast(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-// log2(x), absolute error <= 2^-22 on (0.5, 2), relative error <= 2^-22 elsewhere.
-__device__ __forceinline__ float log2_fast(float x) {
-  float result;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-// sin and cos with an absolute error <= 2^-20.5 for |x| <= 2π, growing in proportion to |x| beyond.
-__device__ __forceinline__ void sincos_fast(float x, float& sine, float& cosine) {
-  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(sine) : "f"(x));
-  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(cosine) : "f"(x));
-}
-
-// The larger one; NaN if either is (fmaxf returns the other one).
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-
-// log2(1+z) for |z| < 1/16 by its series; the term left out is z⁵/6 < 2e-7 of the result.
-__device__ __forceinline__ float log2_1p_small(float z) {
-  constexpr float log2_e = 1.44269504f;
-  return z * fmaf(z, fmaf(z, fmaf(z, fmaf(z, 0.2f * log2_e, -0.25f * log2_e), log2_e / 3), -0.5f * log2_e),
-                  log2_e);
-}
 
 // Four neighbours of a row, at a multiple of 16 bytes (fp32) or 8 bytes (bf16).
 __device__ __forceinline__ float4 load4(const float* p) {

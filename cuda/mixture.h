@@ -3,8 +3,6 @@
 // double.
 #pragma once
 
-#include "cuda/settings.h"
-
 namespace fljsd::cuda {
 
 // The three cases of the divergence; kernels are compiled for each.

@@ -2,7 +2,7 @@
 // The forward sweep for 0 < beta < 1: a tile of logits joins the records of its tokens. one_pass_moments.cuh
 // says what is summed.
 #include "cuda/launch.h"
-#include "cuda/one_pass_moments.cuh"
+#include "cuda/one_pass_finish.cuh"
 #include "cuda/one_pass_slice.cuh"
 
 namespace fljsd::cuda {
@@ -24,12 +24,13 @@ __global__ void __launch_bounds__(32 * warps_per_block, 4)
 
   // The record: lane i holds values i and i + 32, each as hi + lo.
   float hi[M::per_lane], lo[M::per_lane];
-  References ref{-largest_float, -largest_float};
+  RowReferences ref{Reference::empty(), Reference::empty()};
   if (first) {
 #pragma unroll
     for (int r = 0; r < M::per_lane; ++r) hi[r] = lo[r] = 0;
   } else {
-    ref = {slice.record[M::values], slice.record[M::values + 1]};
+    ref.x = {slice.record[M::values], slice.record[M::values + 1]};
+    ref.y = {slice.record[M::values + 2], slice.record[M::values + 3]};
 #pragma unroll
     for (int r = 0; r < M::per_lane; ++r) {
       const int i = lane + 32 * r;
@@ -62,7 +63,8 @@ __global__ void __launch_bounds__(32 * warps_per_block, 4)
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
-    const bool covered = done || ref.cover(max_x, max_y, scale);
+    const bool covered = done || __all_sync(all_lanes, !(ref.x.above(max_x, scale) > headroom) &&
+                                                           !(ref.y.above(max_y, scale) > headroom));
     if (done || !covered || batches == most_batches) {
       // Empty the moments into the record.
       reduce_scatter<M::count, 16>(moments.m, lane, 0, M::count, mine);
@@ -78,10 +80,8 @@ __global__ void __launch_bounds__(32 * warps_per_block, 4)
       batches = 0;
     }
     if (!covered) {
-      // Raise the references: Φ_k turns by the change of its phase and shrinks with both; S_x and S_y shrink.
-      const References raised = ref.raised(max_x, max_y, scale);
-      const double dx = static_cast<double>(raised.x) - ref.x, dy = static_cast<double>(raised.y) - ref.y;
-      const bool empty = ref.x == -largest_float || ref.y == -largest_float;  // then Φ is 0
+      const RowReferences raised{ref.x.raised(warp_max(max_x), scale), ref.y.raised(warp_max(max_y), scale)};
+      const Turn turn(ref, raised, scale, phase_step);
 #pragma unroll
       for (int r = 0; r < M::per_lane; ++r) {
         const int i = lane + 32 * r;
@@ -92,35 +92,19 @@ __global__ void __launch_bounds__(32 * warps_per_block, 4)
       for (int r = 0; r < M::per_lane; ++r) {
         const int i = lane + 32 * r;
         if (i >= M::values) continue;
-        if (i >= M::values - 2) {
-          const double shrunk =
-              exp2(-2 * (i == M::values - 2 ? dx : dy)) * (static_cast<double>(hi[r]) + lo[r]);
-          hi[r] = static_cast<float>(shrunk);
-          lo[r] = static_cast<float>(shrunk - hi[r]);
-        } else if (empty) {
-          hi[r] = lo[r] = 0;
-        } else {
-          const int k = (i + 1) / 2;
-          const bool imaginary = i > 0 && i % 2 == 0;
-          const int real_at = i == 0 ? 0 : 2 * k - 1, imaginary_at = 2 * k;
-          double sine, cosine;
-          sincos(-k * (dy - dx) * static_cast<double>(phase_step), &sine, &cosine);
-          const double re = static_cast<double>(mine[real_at]) + mine[M::stride + real_at];
-          const double im =
-              i == 0 ? 0 : static_cast<double>(mine[imaginary_at]) + mine[M::stride + imaginary_at];
-          const double turned =
-              exp2(-(dx + dy)) * (imaginary ? re * sine + im * cosine : re * cosine - im * sine);
-          hi[r] = static_cast<float>(turned);
-          lo[r] = static_cast<float>(turned - hi[r]);
-        }
+        const double turned =
+            turn.value<M>(i, [&](int at) { return static_cast<double>(mine[at]) + mine[M::stride + at]; });
+        hi[r] = static_cast<float>(turned);
+        lo[r] = static_cast<float>(turned - hi[r]);
       }
       __syncwarp();
       ref = raised;
     }
     ++batches;
+    if (ref.x.base != 0 || ref.y.base != 0) b.subtract(ref.x.base, ref.y.base);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      moments.add(fmaf(b.x[i], scale, -ref.x), fmaf(b.y[i], scale, -ref.y), phase_step);
+      moments.add(fmaf(b.x[i], scale, -ref.x.units), fmaf(b.y[i], scale, -ref.y.units), phase_step);
     }
   }
 #pragma unroll
@@ -131,7 +115,9 @@ __global__ void __launch_bounds__(32 * warps_per_block, 4)
       slice.record[M::stride + i] = lo[r];
     }
   }
-  if (lane == 0) slice.record[M::values] = ref.x, slice.record[M::values + 1] = ref.y;
+  if (lane != 0) return;
+  slice.record[M::values] = ref.x.base, slice.record[M::values + 1] = ref.x.units;
+  slice.record[M::values + 2] = ref.y.base, slice.record[M::values + 3] = ref.y.units;
 }
 
 }  // namespace

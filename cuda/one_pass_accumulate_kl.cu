@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward sweep for beta = 0 and 1, where the divergence is a KL and needs three sums.
+#include "cuda/kl_sums.cuh"
 #include "cuda/launch.h"
-#include "cuda/one_pass_moments.cuh"
 #include "cuda/one_pass_slice.cuh"
 
 namespace fljsd::cuda {
@@ -16,14 +16,15 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   if (slice.row >= tile.rows || is_ignored(tile.ignored, slice.row)) return;
   const float* student = tile.student + slice.row * tile.ld + 4 * lane;
   const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
-  References ref{-largest_float, -largest_float};
+  KlReference ref = KlReference::empty();
   float hi[3] = {}, lo[3] = {};
   if (!first) {
 #pragma unroll
     for (int i = 0; i < 3; ++i) hi[i] = slice.record[i], lo[i] = slice.record[3 + i];
-    ref = {slice.record[6], slice.record[7]};
+    ref = {slice.record[6], slice.record[7], slice.record[8]};
   }
-  float sum[3] = {};
+  const float room = kl_headroom / log2_scale;
+  KlTerms terms{0, 0, 0};
   int batches = 0;
   for (int column = slice.begin;; column += 256) {
     const bool done = column >= slice.end;
@@ -36,52 +37,50 @@ __global__ void __launch_bounds__(32 * warps_per_block)
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);
     }
-    const bool covered = done || ref.cover(max_x, max_y, log2_scale);
+    const float max_first = teacher_first ? max_y : max_x, max_second = teacher_first ? max_x : max_y;
+    const float(&x)[8] = teacher_first ? b.y : b.x;  // of first
+    const float(&y)[8] = teacher_first ? b.x : b.y;
+    const bool covered =
+        done || __all_sync(all_lanes, !(max_first > ref.top) && !(max_second - ref.other > room));
     if (done || !covered || batches == 8) {
-#pragma unroll
-      for (int i = 0; i < 3; ++i) {
-        add_compensated(hi[i], lo[i], warp_sum(sum[i]));
-        sum[i] = 0;
-      }
+      add_compensated(hi[0], lo[0], warp_sum(terms.first));
+      add_compensated(hi[1], lo[1], warp_sum(terms.second));
+      add_compensated(hi[2], lo[2], warp_sum(terms.mean));
       if (done) break;
+      terms = {0, 0, 0};
       batches = 0;
     }
     if (!covered) {
-      const References raised = ref.raised(max_x, max_y, log2_scale);
-      const double dx = static_cast<double>(raised.x) - ref.x, dy = static_cast<double>(raised.y) - ref.y;
-      const double first_sum =
-          teacher_first ? static_cast<double>(hi[1]) + lo[1] : static_cast<double>(hi[0]) + lo[0];
-      const double first_factor = exp2(-(teacher_first ? dy : dx));
-      // first − second falls by the difference of the two rises
-      double n = static_cast<double>(hi[2]) + lo[2];
-      if (first_sum > 0 && fabsf(hi[2]) < infinity()) n -= (teacher_first ? dy - dx : dx - dy) * first_sum;
-      if (fabsf(hi[2]) < infinity()) n *= first_factor;
-      hi[2] = static_cast<float>(n);
-      lo[2] = fabsf(hi[2]) < infinity() ? static_cast<float>(n - hi[2]) : 0;
-      const auto factor_x = static_cast<float>(exp2(-dx)), factor_y = static_cast<float>(exp2(-dy));
-      hi[0] *= factor_x, lo[0] *= factor_x;
-      hi[1] *= factor_y, lo[1] *= factor_y;
+      KlReference raised = ref;
+      const float top = warp_max(max_first);
+      if (top > ref.top) {
+        float at_top = -infinity();
+#pragma unroll
+        for (int i = 0; i < 8; ++i) at_top = x[i] == top ? fmaxf(at_top, y[i]) : at_top;
+        raised.set_top(top, warp_max(at_top));
+      }
+      raised.other = fmaxf(ref.other, warp_max(max_second));
+      KlState state{static_cast<double>(hi[0]) + lo[0], static_cast<double>(hi[1]) + lo[1],
+                    static_cast<double>(hi[2]) + lo[2]};
+      state.raise(ref, raised, log2_scale);
+      const double sums[3] = {state.first, state.second, state.mean};
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        hi[i] = static_cast<float>(sums[i]);
+        lo[i] = fabsf(hi[i]) < infinity() ? static_cast<float>(sums[i] - hi[i]) : 0;
+      }
       ref = raised;
     }
     ++batches;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float a = fmaf(b.x[i], log2_scale, -ref.x), c = fmaf(b.y[i], log2_scale, -ref.y);
-      const float ea = exp2_fast(a), ec = exp2_fast(c);
-      sum[0] += ea;
-      sum[1] += ec;
-      const float of_first = teacher_first ? c : a, difference = teacher_first ? c - a : a - c;
-      // Probability 0 in first: nothing, whatever second is. Only in second: infinity, however small first
-      // is.
-      const float term = difference == infinity() ? difference : (teacher_first ? ec : ea) * difference;
-      sum[2] += of_first == -infinity() ? 0 : term;
-    }
+    for (int i = 0; i < 8; ++i) terms.add(x[i], y[i], ref, log2_scale);
   }
   if (lane == 0) {
 #pragma unroll
     for (int i = 0; i < 3; ++i) slice.record[i] = hi[i], slice.record[3 + i] = lo[i];
-    slice.record[6] = ref.x;
-    slice.record[7] = ref.y;
+    slice.record[6] = ref.top;
+    slice.record[7] = ref.pivot;
+    slice.record[8] = ref.other;
   }
 }
 

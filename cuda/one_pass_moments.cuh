@@ -23,21 +23,39 @@
 // sqrt(p_v q_v).
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
-#include "cuda/device_math.cuh"
+#include "cuda/arithmetic.h"
+#include "cuda/one_pass_basis.h"
 
 namespace fljsd::cuda {
 
 constexpr float negligible = -150;  // 2^-150 is 0 in fp32 arithmetic that flushes subnormals
+constexpr float headroom = 16;      // half log2 units that a logit may lie above the reference: 22 nats
 
-// Adds v to the unevaluated sum hi + lo. An infinite or NaN sum is its own answer.
-__device__ __forceinline__ void add_compensated(float& hi, float& lo, float v) {
-  const float sum = hi + v;
-  const float back = sum - hi;
-  const float lost = (hi - (sum - back)) + (v - back);
-  if (fabsf(sum) < infinity()) lo += lost;
-  hi = sum;
-}
+// What a model's logits are taken relative to: base·scale + units, in half log2 units (scale a nat's worth of
+// them over T). Ordinary logits have base 0, so that (x − base)·scale − units costs one instruction, rounded
+// once. But x·scale errs by 2^-24 of itself: from 2^20 on the base is a logit of the row, and units 0. Starts
+// at the lowest finite number, and rises when a logit lies more than `headroom` above it.
+struct Reference {
+  float base, units;
+
+  static FLJSD_HOST_DEVICE Reference empty() { return {0, -largest_float}; }
+  FLJSD_HOST_DEVICE bool is_empty() const { return units == -largest_float; }
+  FLJSD_HOST_DEVICE float above(float x, float scale) const { return fmaf(x - base, scale, -units); }
+  FLJSD_HOST_DEVICE double total(float scale) const {
+    return static_cast<double>(base) * static_cast<double>(scale) + units;
+  }
+  // `max`: a logit of the row.
+  FLJSD_HOST_DEVICE Reference raised(float max, float scale) const {
+    if (!(above(max, scale) > 0)) return *this;
+    const float all = max * scale;
+    return fabsf(all) <= 0x1p20f ? Reference{0, all} : Reference{max, 0};
+  }
+  // As a raw logit, rounded.
+  FLJSD_HOST_DEVICE float logit(float scale) const {
+    return base != 0 ? base : static_cast<float>(static_cast<double>(units) / static_cast<double>(scale));
+  }
+};
+constexpr int reference_floats = 4;  // of both models, at the end of a record
 
 template <Basis basis>
 struct Moments {
@@ -48,31 +66,31 @@ struct Moments {
   static constexpr int stride =
       basis == Basis::twelve ? 32 : 56;  // hi at [0, stride), lo at [stride, 2·stride)
   static constexpr int per_lane = (values + 31) / 32;
-  static_assert(count == values && values + 2 <= stride);
+  static_assert(count == values && values + reference_floats <= stride);
 
   float m[count];
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
+  FLJSD_HOST_DEVICE void clear() {
+    FLJSD_UNROLL
     for (int i = 0; i < count; ++i) m[i] = 0;
   }
 
   // a, b: student and teacher logit in half log2 units, relative to the references.
-  __device__ __forceinline__ void add(float a, float b, float phase_step) {
+  FLJSD_HOST_DEVICE void add(float a, float b, float phase_step) {
     a = max_or_nan(a, negligible);  // −inf would make the phase NaN
     b = max_or_nan(b, negligible);
     const float u = exp2_fast(a), v = exp2_fast(b);
     // Products are rounded before they are added, here as in g[0]: where the models are equal all three sums
     // have the same bits, every Φ_k too, and D and the gradient are 0 up to rounding in double. (__fmul_rn
     // is never fused; a fused S_x would save two instructions an entry and cost 1e-7 there.)
-    m[count - 2] += __fmul_rn(u, u);
-    m[count - 1] += __fmul_rn(v, v);
+    m[count - 2] += rounded_product(u, u);
+    m[count - 1] += rounded_product(v, v);
     const float theta = (b - a) * phase_step;
     float s1, c1, s5, c5;
     sincos_fast(theta, s1, c1);
     sincos_fast(5 * theta, s5, c5);
     float g[5];
-    g[0] = __fmul_rn(u, v);
+    g[0] = rounded_product(u, v);
     g[1] = g[0] * c1;
     g[2] = g[0] * s1;
     g[3] = g[1] * c1;
@@ -88,18 +106,18 @@ struct Moments {
       w[7] = w[3] * w[3];
       w[8] = w[3] * w[4];
     }
-#pragma unroll
+    FLJSD_UNROLL
     for (int l = 0; l < 5; ++l) m[l] += g[l];
-#pragma unroll
+    FLJSD_UNROLL
     for (int j = 1; j < rows; ++j) {
-#pragma unroll
+      FLJSD_UNROLL
       for (int l = 0; l < 5; ++l) m[5 * j + l] = fmaf(w[j], g[l], m[5 * j + l]);
     }
   }
 
   // Harmonic (j, l) of the totals: row j in {1, cos 5θ, sin 5θ, cos 10θ, ...}, column l in {1, cos θ, sin θ,
   // cos 2θ, sin 2θ}.
-  static __device__ __forceinline__ float harmonic(const float* totals, int j, int l) {
+  static FLJSD_HOST_DEVICE float harmonic(const float* totals, int j, int l) {
     const auto column = [&](int row) {
       const float value = totals[5 * row + l];
       return l == 3 ? 2 * value - totals[5 * row] : l == 4 ? 2 * value : value;
@@ -116,7 +134,7 @@ struct Moments {
   }
 
   // Value i of a record from the totals: Φ_{5j+l} = Σ u·v·e^{i·5jθ}·e^{ilθ}.
-  static __device__ float value(const float* totals, int i) {
+  static FLJSD_HOST_DEVICE float value(const float* totals, int i) {
     if (i >= values - 2) return totals[i];
     const int k = (i + 1) / 2;
     const bool imaginary = i > 0 && i % 2 == 0;
@@ -133,8 +151,4 @@ struct Moments {
                      : product(false, false) - product(true, true);
   }
 };
-// beta = 0 and 1: KL(first‖second) needs S_x, S_y and N = Σ e_first·(first − second), logits relative to the
-// references in log2 units. A record: {hi, lo} of S_x, S_y, N and the references. No quadrature.
-constexpr int kl_record = 8;
-
 }  // namespace fljsd::cuda

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a warp sweeps its slice of a row's tile: loads of eight entries a lane, references that follow the
-// largest logit, sums over the warp.
+// How a warp sweeps its slice of a row's tile: loads of eight entries a lane, sums over the warp.
 #pragma once
 
 #include "cuda/chernoff_kernels.h"
@@ -9,7 +8,6 @@
 namespace fljsd::cuda {
 
 constexpr int warps_per_block = 4;
-constexpr float headroom = 16;  // half log2 units that a logit may lie above the reference: 22 nats
 
 // Sums N values over the lanes of a warp, each lane ending with a few of the totals: at every level a lane
 // sends half of its values to its partner and adds what it receives to the other half. The totals go to
@@ -67,6 +65,11 @@ struct TileBatch {
       set(part, x4, y4);
     }
   }
+  // Relative to enormous references.
+  __device__ __forceinline__ void subtract(float base_x, float base_y) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] -= base_x, y[i] -= base_y;
+  }
   static __device__ __forceinline__ void add_bias(float (&values)[8], const float* bias, int left) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -107,19 +110,5 @@ __device__ __forceinline__ void batch_max(const TileBatch& b, float& x, float& y
     y = fmaxf(y, b.y[i]);
   }
 }
-
-// References are numbers in (half) log2 units, so that relative logits fmaf(x, scale, −ref) are rounded once.
-// They start at the lowest finite number, and rise when a batch has a logit more than `headroom` above.
-struct References {
-  float x, y;
-
-  __device__ __forceinline__ bool cover(float max_x, float max_y, float scale) const {
-    return __all_sync(all_lanes,
-                      !(fmaf(max_x, scale, -x) > headroom) && !(fmaf(max_y, scale, -y) > headroom));
-  }
-  __device__ __forceinline__ References raised(float max_x, float max_y, float scale) const {
-    return {fmaxf(x, warp_max(max_x) * scale), fmaxf(y, warp_max(max_y) * scale)};
-  }
-};
 
 }  // namespace fljsd::cuda

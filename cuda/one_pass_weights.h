@@ -2,7 +2,7 @@
 // Weights of the one-pass statistics, made for a plan's beta in double.
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
+#include "cuda/one_pass_basis.h"
 
 namespace fljsd::cuda {
 

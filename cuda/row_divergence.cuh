@@ -25,9 +25,20 @@
 //   s_v = d_v + logit(beta),   kappa = Σ_v q_v·log(1 + e^{s_v}) = −log(1−beta) − KL(q‖M)
 //
 // A row uses the form whose constant is the smaller one.
+//
+// At beta = 1 only q_v·(log(q_v/p_v) − KL(q‖p)) is left, and where q and p hardly overlap KL is in the
+// hundreds while the entry with nearly all of q has a gradient of nearly 0: log(q/p) and KL cancel, and their
+// rounding, 2^-24 of hundreds, is all that is left. So both are taken relative to the entry `top` with the
+// largest q, where the log ratio d is d_top:
+//
+//   dD/dx_v = q_v·((d_top − d_v) − c),   c = Σ_v q_v·(d_top − d_v)
+//
+// (the sum of q is 1, so any number may be subtracted from both). The top's own term is 0 exactly, because
+// d_top is evaluated by the same operations as any d_v; c is then as small as 1 − q_top, with an error
+// relative to itself, and so is the gradient.
 #pragma once
 
-#include "cuda/device_math.cuh"
+#include "cuda/arithmetic.h"
 #include "cuda/mixture.h"
 
 namespace fljsd::cuda {
@@ -35,32 +46,43 @@ namespace fljsd::cuda {
 // Where a row is normalised. Kept as pairs (reference, log-sum): near 1024 the fp32 sum of the two would be
 // off by 6e-5.
 struct RowReference {
-  float x_ref, y_ref;            // raw logits, e.g. the row's maxima
+  // Raw logits: the row's maxima; at beta = 1 both logits of the entry with the largest q.
+  float x_ref, y_ref;
   float log2_sum_x, log2_sum_y;  // log2 Σ e^{(x−x_ref)/T}
-  float offset;                  // y_ref − x_ref, rounded
+  // y_ref − x_ref, rounded; infinity() if that is too large for the entries' y − x to be exact.
+  float offset;
   float shift;  // what is left, in nats: log p − log q = ((y − x) − offset)/T − shift
 };
 
 // What the gradient needs to know about a row. 32 bytes, read as two float4.
 struct alignas(16) RowConstants {
   RowReference ref;
-  float constant;  // −KL(q‖M) or kappa; KL(q‖p) for beta = 1; in bits; NaN for a row without a distribution
+  float constant;    // in bits: −KL(q‖M) or kappa; c for beta = 1; NaN for a row without a distribution
   float uses_kappa;  // 1: the second form; 0: the first; −1: the token is ignored and its gradient is 0
 };
 
-// log2_sum_x and _y are relative to the references.
-__device__ __forceinline__ RowReference make_reference(float x_ref, float y_ref, float log2_sum_x,
-                                                       float log2_sum_y, float log2_ratio, const Mixture& m) {
+// Above this distance of the references y − x is taken as (y − y_ref) − (x − x_ref): logits near 1000 lie
+// 6e-5 apart, their sum or difference 1.2e-4, but distances from a reference are exact or small.
+constexpr float largest_offset = 32;
+
+// log2_sum_x and _y are relative to the references; log2_ratio is their difference, good to its own size.
+FLJSD_HOST_DEVICE RowReference make_reference(float x_ref, float y_ref, float log2_sum_x, float log2_sum_y,
+                                              float log2_ratio, const Mixture& m) {
   RowReference r;
   r.x_ref = x_ref;
   r.y_ref = y_ref;
   r.log2_sum_x = log2_sum_x;
   r.log2_sum_y = log2_sum_y;
   r.offset = y_ref - x_ref;
-  // The rounding of that difference, exactly (Knuth's TwoSum), belongs to the shift.
-  const float back = r.offset - y_ref;
-  const float lost = (y_ref - (r.offset - back)) + (-x_ref - back);
-  r.shift = fmaf(lost, m.scale, log2_ratio * ln2);
+  r.shift = log2_ratio * ln2;
+  if (fabsf(r.offset) <= largest_offset) {
+    // The rounding of that difference, exactly (Knuth's TwoSum), belongs to the shift.
+    const float back = r.offset - y_ref;
+    const float lost = (y_ref - (r.offset - back)) + (-x_ref - back);
+    r.shift = fmaf(lost, m.scale, r.shift);
+  } else {
+    r.offset = infinity();
+  }
   return r;
 }
 
@@ -69,7 +91,7 @@ __device__ __forceinline__ RowReference make_reference(float x_ref, float y_ref,
 struct RowTerms {
   float divergence;
   float student_kl;  // KL(q‖M)
-  float kappa;
+  float kappa;       // c for beta = 1
 };
 
 struct Entry {
@@ -78,32 +100,51 @@ struct Entry {
   float e;         // 2^−distance = min(p, q)/max(p, q)
   bool up;         // p > q
 
-  __device__ __forceinline__ float q() const { return up ? larger * e : larger; }
+  FLJSD_HOST_DEVICE float q() const { return up ? larger * e : larger; }
 };
 
 // Probability 0 is a logarithm so low that its exponential is 0 and its differences are finite: no inf − inf.
-constexpr float log2_zero = -1e30f;
+// A finite logit that lies further than 2^126 nats below its reference counts as this.
+constexpr float log2_zero = -largest_float / 2;
 
-__device__ __forceinline__ Entry make_entry(float x, float y, const RowReference& r, const Mixture& m) {
+template <Divergence kind>
+FLJSD_HOST_DEVICE Entry make_entry(float x, float y, const RowReference& r, const Mixture& m) {
   const float log2_q = fmaxf(fmaf(x - r.x_ref, m.log2_scale, -r.log2_sum_x), log2_zero);
-  const float log2_p = fmaxf(fmaf(y - r.y_ref, m.log2_scale, -r.log2_sum_y), log2_zero);
+  float log2_p = fmaxf(fmaf(y - r.y_ref, m.log2_scale, -r.log2_sum_y), log2_zero);
+  // At beta = 1 y_ref may lie far below the largest y, and rounding may make p larger than 1.
+  if constexpr (kind == Divergence::student_kl) log2_p = fminf(log2_p, 0);
   const float distance = fabsf(log2_p - log2_q);
   return {exp2_fast(fmaxf(log2_q, log2_p)), distance, exp2_fast(-distance), log2_p > log2_q};
 }
 
-// log p − log q in nats, for entries that are close: the difference of the logits first, which is exact
-// there. 0 where both probabilities are 0.
-__device__ __forceinline__ float close_difference(const Entry& entry, float x, float y, const RowReference& r,
-                                                  const Mixture& m) {
-  return entry.larger > 0 ? fmaf((y - x) - r.offset, m.scale, -r.shift) : 0;
-}
-constexpr float log2_e = 1.44269504f;
 constexpr float close_bits = Mixture::series_limit * log2_e;
 
+// log p − log q in nats, for entries that are close: the difference of the logits first, which is exact
+// there. 0 where both probabilities are 0. Rounding of enormous logits may say anything; the entry is close
+// all the same.
+FLJSD_HOST_DEVICE float close_difference(const Entry& entry, float x, float y, const RowReference& r,
+                                         const Mixture& m) {
+  const float apart = r.offset < infinity() ? (y - x) - r.offset : (y - r.y_ref) - (x - r.x_ref);
+  const float d = fminf(fmaxf(fmaf(apart, m.scale, -r.shift), -Mixture::series_limit), Mixture::series_limit);
+  return entry.larger > 0 ? d : 0;
+}
+
+// log p − log q in nats of any entry; finite.
+FLJSD_HOST_DEVICE float log_ratio(const Entry& entry, float x, float y, const RowReference& r,
+                                  const Mixture& m) {
+  return entry.distance < close_bits ? close_difference(entry, x, y, r, m)
+                                     : (entry.up ? entry.distance : -entry.distance) * ln2;
+}
+
+// d_top, for beta = 1.
+FLJSD_HOST_DEVICE float top_log_ratio(const RowReference& r, const Mixture& m) {
+  return log_ratio(make_entry<Divergence::student_kl>(r.x_ref, r.y_ref, r, m), r.x_ref, r.y_ref, r, m);
+}
+
 template <int degree>
-__device__ __forceinline__ float horner(const float (&c)[degree], float z) {
+FLJSD_HOST_DEVICE float horner(const float (&c)[degree], float z) {
   float sum = c[degree - 1];
-#pragma unroll
+  FLJSD_UNROLL
   for (int n = degree - 2; n >= 0; --n) sum = fmaf(sum, z, c[n]);
   return sum;
 }
@@ -114,7 +155,7 @@ struct Share {
   float other, w, log2_w;
 };
 template <bool small_share>
-__device__ __forceinline__ Share make_share(const Entry& entry, const Mixture& m) {
+FLJSD_HOST_DEVICE Share make_share(const Entry& entry, const Mixture& m) {
   Share s;
   s.other = entry.up ? m.other[1] : m.other[0];
   const float z = s.other * (entry.e - 1);
@@ -131,14 +172,14 @@ __device__ __forceinline__ Share make_share(const Entry& entry, const Mixture& m
 // Adds the terms of N entries. Both kinds of term are formed without branching, so that the entries overlap;
 // the series only when some entry needs it.
 template <Divergence kind, bool with_gradient, bool small_share, int N>
-__device__ __forceinline__ void add_terms(const float* x, const float* y, const RowReference& r,
-                                          const Mixture& m, RowTerms& sum) {
+FLJSD_HOST_DEVICE void add_terms(const float* x, const float* y, const RowReference& r, const Mixture& m,
+                                 RowTerms& sum) {
   Entry entry[N];
   float divergence[N], kl[N];
-  float nearest = 1e30f;
-#pragma unroll
+  float nearest = largest_float;
+  FLJSD_UNROLL
   for (int i = 0; i < N; ++i) {
-    entry[i] = make_entry(x[i], y[i], r, m);
+    entry[i] = make_entry<kind>(x[i], y[i], r, m);
     nearest = fminf(nearest, entry[i].distance);
     const float t = entry[i].distance, e = entry[i].e;
     const bool up = entry[i].up;
@@ -168,7 +209,7 @@ __device__ __forceinline__ void add_terms(const float* x, const float* y, const 
     }
   }
   if (nearest < close_bits) {
-#pragma unroll
+    FLJSD_UNROLL
     for (int i = 0; i < N; ++i) {
       const bool close = entry[i].distance < close_bits;
       const float d = close_difference(entry[i], x[i], y[i], r, m);
@@ -178,7 +219,14 @@ __device__ __forceinline__ void add_terms(const float* x, const float* y, const 
         kl[i] = close ? q_dd * horner(m.kl_series, d) : kl[i];
     }
   }
-#pragma unroll
+  if constexpr (with_gradient && kind == Divergence::student_kl) {
+    const float top = top_log_ratio(r, m);
+    FLJSD_UNROLL
+    for (int i = 0; i < N; ++i) {
+      sum.kappa = fmaf(entry[i].q() * log2_e, top - log_ratio(entry[i], x[i], y[i], r, m), sum.kappa);
+    }
+  }
+  FLJSD_UNROLL
   for (int i = 0; i < N; ++i) {
     sum.divergence += divergence[i];
     if constexpr (with_gradient && kind == Divergence::mixture) sum.student_kl += kl[i];
@@ -188,20 +236,20 @@ __device__ __forceinline__ void add_terms(const float* x, const float* y, const 
 // dD/dx_v times `factor` of N entries, temperature and reduction not yet applied; |dD/dx_v| <= 1 for beta
 // < 1.
 template <Divergence kind, bool small_share, int N>
-__device__ __forceinline__ void gradient(const float* x, const float* y, const RowConstants& row,
-                                         const Mixture& m, float factor, float* g) {
+FLJSD_HOST_DEVICE void gradient(const float* x, const float* y, const RowConstants& row, const Mixture& m,
+                                float factor, float* g) {
   Entry entry[N];
-  float nearest = 1e30f;
-#pragma unroll
+  float nearest = largest_float;
+  FLJSD_UNROLL
   for (int i = 0; i < N; ++i) {
-    entry[i] = make_entry(x[i], y[i], row.ref, m);
+    entry[i] = make_entry<kind>(x[i], y[i], row.ref, m);
     nearest = fminf(nearest, entry[i].distance);
   }
   if constexpr (kind == Divergence::mixture) {
     const float scale = m.one_minus_beta * ln2 * factor;
     if (row.uses_kappa > 0) {  // the same branch for the whole row
                                // log(1 + e^s) = log1p(ratio·e), plus d + logit(beta) where p > q
-#pragma unroll
+      FLJSD_UNROLL
       for (int i = 0; i < N; ++i) {
         const bool up = entry[i].up;
         const float z = (up ? m.ratio[1] : m.ratio[0]) * entry[i].e;
@@ -213,33 +261,34 @@ __device__ __forceinline__ void gradient(const float* x, const float* y, const R
     }
     // log(M/q) = log W, plus d where p > q
     float log2_ratio[N];
-#pragma unroll
+    FLJSD_UNROLL
     for (int i = 0; i < N; ++i) {
       log2_ratio[i] = make_share<small_share>(entry[i], m).log2_w + (entry[i].up ? entry[i].distance : 0);
     }
     if (nearest < close_bits) {
-#pragma unroll
+      FLJSD_UNROLL
       for (int i = 0; i < N; ++i) {
         const float d = close_difference(entry[i], x[i], y[i], row.ref, m);
         if (entry[i].distance < close_bits) log2_ratio[i] = d * horner(m.log_series, d);
       }
     }
-#pragma unroll
+    FLJSD_UNROLL
     for (int i = 0; i < N; ++i) g[i] = scale * entry[i].q() * (row.constant - log2_ratio[i]);
-  } else {
-#pragma unroll
+  } else if constexpr (kind == Divergence::teacher_kl) {  // q − p = q·(1 − e^d)
+    FLJSD_UNROLL
     for (int i = 0; i < N; ++i) {
-      const bool close = entry[i].distance < close_bits, up = entry[i].up;
-      const float d = close ? close_difference(entry[i], x[i], y[i], row.ref, m)
-                            : (up ? entry[i].distance : -entry[i].distance) * ln2;
-      if constexpr (kind == Divergence::teacher_kl) {  // q − p = q·(1 − e^d)
-        const float series = fmaf(
-            d, fmaf(d, fmaf(d, fmaf(d, fmaf(d, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
-        g[i] = factor * (close ? -entry[i].q() * d * series
-                               : entry[i].larger * (up ? entry[i].e - 1 : 1 - entry[i].e));
-      } else {
-        g[i] = factor * entry[i].q() * fmaf(-ln2, row.constant, -d);
-      }
+      const float far = entry[i].larger * (entry[i].up ? entry[i].e - 1 : 1 - entry[i].e);
+      const float d = close_difference(entry[i], x[i], y[i], row.ref, m);
+      const float series = fmaf(
+          d, fmaf(d, fmaf(d, fmaf(d, fmaf(d, 1.0f / 720, 1.0f / 120), 1.0f / 24), 1.0f / 6), 0.5f), 1.0f);
+      g[i] = factor * (entry[i].distance < close_bits ? -entry[i].q() * d * series : far);
+    }
+  } else {
+    const float top = top_log_ratio(row.ref, m);
+    FLJSD_UNROLL
+    for (int i = 0; i < N; ++i) {
+      const float apart = top - log_ratio(entry[i], x[i], y[i], row.ref, m);
+      g[i] = factor * entry[i].q() * fmaf(-ln2, row.constant, apart);
     }
   }
 }

@@ -12,9 +12,9 @@
 // for the gradient.
 //
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
-// arguments rounded at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms are >= 0.
-// The shift of d is off by at most 2^-21, which moves D by that times beta·KL(p‖M). Together below 3e-6·D +
-// 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format.
+// arguments rounded three times at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms
+// are >= 0. The shift of d is off by at most 2^-21, which moves D by that times beta·KL(p‖M). Together below
+// 3e-6·D + 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format.
 #include "cuda/row_kernels.h"
 
 #include <cooperative_groups.h>
@@ -22,6 +22,7 @@
 #include "cuda/device_math.cuh"
 #include "cuda/failure.h"
 #include "cuda/row_divergence.cuh"
+#include "cuda/row_sums.cuh"
 
 namespace fljsd::cuda {
 namespace {
@@ -139,44 +140,29 @@ struct Cursor {
   }
 };
 
-// Σ 2^{x·log2_scale − ref}. ref is the largest logit so far, max, times log2_scale, rounded: it is a number
-// in its own right, so that the exponent is rounded once. Starts at the lowest finite number, and then −inf −
-// max is never NaN: a row with nothing finite keeps sum 0, and one with NaN or +inf gets sum NaN.
-struct OnlineSum {
-  float max, ref, sum;
+// The sums of a warp, in every lane.
+__device__ __forceinline__ OnlineSum over_warp(const OnlineSum& lane, float log2_scale) {
+  const float max = warp_max(lane.max);
+  return {max, warp_sum(lane.sum * exp2_fast((lane.max - max) * log2_scale))};
+}
+__device__ __forceinline__ TopEntry over_warp(const TopEntry& lane) {
+  const float x = warp_max(lane.x);
+  return {x, warp_max(lane.x == x ? lane.y : -infinity())};
+}
 
-  static __device__ __forceinline__ OnlineSum empty() { return {-largest_float, -largest_float, 0}; }
+// What the first pass finds, of a thread, a warp, a block, and the row.
+struct FirstPass {
+  OnlineSum x, y;
+  TopEntry top;  // for beta = 1
 
-  __device__ __forceinline__ void add(const float (&v)[8], float log2_scale) {
-    float top = max;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) top = fmaxf(top, v[i]);
-    const float next = top > max ? top * log2_scale : ref;
-    float e[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) e[i] = exp2_fast(fmaf(v[i], log2_scale, -next));
-    const float added = ((e[0] + e[1]) + (e[2] + e[3])) + ((e[4] + e[5]) + (e[6] + e[7]));
-    sum = fmaf(sum, exp2_fast(ref - next), added);
-    max = top;
-    ref = next;
+  static __device__ __forceinline__ FirstPass empty() {
+    return {OnlineSum::empty(), OnlineSum::empty(), TopEntry::empty()};
   }
-  __device__ __forceinline__ void merge(const OnlineSum& other) {
-    const float next = fmaxf(ref, other.ref);
-    sum = sum * exp2_fast(ref - next) + other.sum * exp2_fast(other.ref - next);
-    max = fmaxf(max, other.max);
-    ref = next;
-  }
-  // The sums of a warp, in every lane.
-  __device__ __forceinline__ OnlineSum over_warp() const {
-    OnlineSum total;
-    total.max = warp_max(max);
-    total.ref = warp_max(ref);
-    total.sum = warp_sum(sum * exp2_fast(ref - total.ref));
-    return total;
-  }
-  // log2 Σ 2^{(x − max)·log2_scale}: the rounding of ref is known exactly.
-  __device__ __forceinline__ float log2_sum(float log2_scale) const {
-    return log2f(sum) + fmaf(-max, log2_scale, ref);
+  template <Divergence kind>
+  __device__ __forceinline__ void merge(const FirstPass& other, float log2_scale) {
+    x.merge(other.x, log2_scale);
+    y.merge(other.y, log2_scale);
+    if constexpr (kind == Divergence::student_kl) top.merge(other.top);
   }
 };
 
@@ -214,39 +200,35 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
                             static_cast<int>(a.logits.vocab) - 4 * first, 4 * stride};
 
   // 1. Normalisers: threads of a warp, warps of a block, blocks of the team, always in the same order.
-  OnlineSum x = OnlineSum::empty(), y = x;
+  FirstPass row_state = FirstPass::empty();
   for (Cursor<Logit> at = start; at.more(); at.advance()) {
     const Batch b = at.load(a.logits);
-    x.add(b.x, m.log2_scale);
-    y.add(b.y, m.log2_scale);
+    row_state.x.add(b.x, m.log2_scale);
+    row_state.y.add(b.y, m.log2_scale);
+    if constexpr (kind == Divergence::student_kl) row_state.top.add(b.x, b.y);
   }
-  __shared__ OnlineSum warp_state[warps][2];
-  __shared__ OnlineSum block_state[2];
-  x = x.over_warp();
-  y = y.over_warp();
-  if (lane == 0) warp_state[warp][0] = x, warp_state[warp][1] = y;
+  __shared__ FirstPass warp_state[warps];
+  __shared__ FirstPass block_state;
+  row_state.x = over_warp(row_state.x, m.log2_scale);
+  row_state.y = over_warp(row_state.y, m.log2_scale);
+  if constexpr (kind == Divergence::student_kl) row_state.top = over_warp(row_state.top);
+  if (lane == 0) warp_state[warp] = row_state;
   __syncthreads();
-  x = y = OnlineSum::empty();
+  row_state = FirstPass::empty();
 #pragma unroll
-  for (int w = 0; w < warps; ++w) {
-    x.merge(warp_state[w][0]);
-    y.merge(warp_state[w][1]);
-  }
+  for (int w = 0; w < warps; ++w) row_state.merge<kind>(warp_state[w], m.log2_scale);
   if (team.size > 1) {
-    if (thread == 0) block_state[0] = x, block_state[1] = y;
+    if (thread == 0) block_state = row_state;
     team.sync();
-    x = y = OnlineSum::empty();
+    row_state = FirstPass::empty();
     for (unsigned r = 0; r < team.size; ++r) {
-      const OnlineSum* state = team.of(block_state, r);
-      x.merge(state[0]);
-      y.merge(state[1]);
+      row_state.merge<kind>(*team.of(&block_state, r), m.log2_scale);
     }
   }
-  const bool has_distribution = x.sum > 0 && x.sum < infinity() && y.sum > 0 && y.sum < infinity();
+  const float sum_x = row_state.x.sum, sum_y = row_state.y.sum;
+  const bool has_distribution = sum_x > 0 && sum_x < infinity() && sum_y > 0 && sum_y < infinity();
   RowConstants constants;
-  constants.ref = make_reference(
-      x.max, y.max, x.log2_sum(m.log2_scale), y.log2_sum(m.log2_scale),
-      log2f(y.sum / x.sum) + fmaf(-y.max, m.log2_scale, y.ref) - fmaf(-x.max, m.log2_scale, x.ref), m);
+  constants.ref = reference_of<kind>(row_state.x, row_state.y, row_state.top, m);
 
   // 2. Terms.
   RowTerms terms{0, 0, 0};
@@ -264,10 +246,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   __shared__ RowTerms warp_terms[warps];
   __shared__ RowTerms block_terms;
   terms.divergence = warp_sum(terms.divergence);
-  if constexpr (with_gradient && kind == Divergence::mixture) {
-    terms.student_kl = warp_sum(terms.student_kl);
-    terms.kappa = warp_sum(terms.kappa);
-  }
+  if constexpr (with_gradient && kind == Divergence::mixture) terms.student_kl = warp_sum(terms.student_kl);
+  if constexpr (with_gradient && kind != Divergence::teacher_kl) terms.kappa = warp_sum(terms.kappa);
   if (lane == 0) warp_terms[warp] = terms;
   __syncthreads();
   const auto add = [](const RowTerms& s, const RowTerms& t) {
@@ -293,7 +273,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
       return;
     }
     constants.uses_kappa = 0;
-    constants.constant = terms.divergence;  // KL(q‖p), for beta = 1
+    constants.constant = terms.kappa;
     if constexpr (kind == Divergence::mixture) {
       constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
       constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CUDA stage does to a problem, on the host: the same row arithmetic (cuda/*.cuh, compiled by the C++
+// compiler, with errors of the hardware's functions put in), in the order of a small grid. Matrix products
+// are summed in fp32 for logits and in float64 for gradients: they are not what is looked at.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "cuda/one_pass_finish.cuh"
+#include "cuda/one_pass_weights.h"
+#include "cuda/row_sums.cuh"
+#include "reference/linear_jsd.h"
+#include "verify/cases/case.h"
+
+namespace fljsd::testing {
+
+namespace cu = fljsd::cuda;
+
+// Raw fp32 logits of a row, bias added; a multiple of 8 entries, the last ones −inf.
+struct DeviceRow {
+  std::vector<float> x, y;
+};
+
+struct RowOutcome {
+  float loss = 0;
+  std::vector<float> dlogits;  // times factor, before they are stored
+};
+
+inline cu::Divergence kind_of(double beta) {
+  return cu::divergence_kind(beta);
+}
+
+// Calls f with eight entries of both models at a time.
+template <class F>
+void for_batches(const DeviceRow& row, std::size_t first, std::size_t step, const F& f) {
+  for (std::size_t i = first; i < row.x.size(); i += step) {
+    float x[8], y[8];
+    std::copy_n(row.x.data() + i, 8, x);
+    std::copy_n(row.y.data() + i, 8, y);
+    f(i, x, y);
+  }
+}
+
+// The gradient's sweep: row_kernels.cu's third pass, or tile_dlogits.cu.
+template <cu::Divergence kind, bool small_share>
+std::vector<float> sweep_dlogits(const DeviceRow& row, const cu::RowConstants& constants,
+                                 const cu::Mixture& m, float factor) {
+  std::vector<float> dlogits(row.x.size());
+  for_batches(row, 0, 8, [&](std::size_t i, const float(&x)[8], const float(&y)[8]) {
+    cu::gradient<kind, small_share, 4>(x, y, constants, m, factor, dlogits.data() + i);
+    cu::gradient<kind, small_share, 4>(x + 4, y + 4, constants, m, factor, dlogits.data() + i + 4);
+  });
+  return dlogits;
+}
+
+// row_kernels.cu, four threads.
+template <cu::Divergence kind, bool small_share>
+RowOutcome stored_row(const DeviceRow& row, const cu::Mixture& m, float factor) {
+  constexpr std::size_t threads = 4;
+  cu::OnlineSum x = cu::OnlineSum::empty(), y = x;
+  cu::TopEntry top = cu::TopEntry::empty();
+  for (std::size_t t = 0; t < threads; ++t) {
+    cu::OnlineSum own_x = cu::OnlineSum::empty(), own_y = own_x;
+    for_batches(row, 8 * t, 8 * threads, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
+      own_x.add(xs, m.log2_scale);
+      own_y.add(ys, m.log2_scale);
+      if (kind == cu::Divergence::student_kl) top.add(xs, ys);
+    });
+    x.merge(own_x, m.log2_scale);
+    y.merge(own_y, m.log2_scale);
+  }
+  if (!(x.sum > 0 && x.sum < cu::infinity() && y.sum > 0 && y.sum < cu::infinity()))
+    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+  cu::RowConstants constants;
+  constants.ref = cu::reference_of<kind>(x, y, top, m);
+  cu::RowTerms terms{0, 0, 0};
+  for_batches(row, 0, 8, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
+    cu::RowTerms part{0, 0, 0};
+    cu::add_terms<kind, true, small_share, 4>(xs, ys, constants.ref, m, part);
+    cu::add_terms<kind, true, small_share, 4>(xs + 4, ys + 4, constants.ref, m, part);
+    terms.divergence += part.divergence;
+    terms.student_kl += part.student_kl;
+    terms.kappa += part.kappa;
+  });
+  constants.uses_kappa = 0;
+  constants.constant = terms.kappa;
+  if (kind == cu::Divergence::mixture) {
+    constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
+    constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
+  }
+  return {cu::ln2 * terms.divergence, sweep_dlogits<kind, small_share>(row, constants, m, factor)};
+}
+
+// one_pass_accumulate_kl.cu and one_pass_finish.cu: two slices, tiles of 16 entries.
+template <cu::Divergence kind>
+RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float factor) {
+  constexpr bool teacher_first = kind == cu::Divergence::teacher_kl;
+  constexpr std::size_t slices = 2;
+  std::array<cu::KlReference, slices> refs;
+  std::array<std::array<float, 6>, slices> records{};
+  const float room = cu::kl_headroom / m.log2_scale;
+  for (std::size_t s = 0; s < slices; ++s) {
+    cu::KlReference& ref = refs[s] = cu::KlReference::empty();
+    auto& r = records[s];
+    for_batches(row, 8 * s, 8 * slices, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
+      const float(&x)[8] = teacher_first ? ys : xs;
+      const float(&y)[8] = teacher_first ? xs : ys;
+      cu::KlReference raised = ref;
+      float max_first = x[0], max_second = y[0];
+      for (int i = 1; i < 8; ++i) max_first = fmaxf(max_first, x[i]), max_second = fmaxf(max_second, y[i]);
+      if (max_first > ref.top) {
+        float at_top = -cu::infinity();
+        for (int i = 0; i < 8; ++i) at_top = x[i] == max_first ? fmaxf(at_top, y[i]) : at_top;
+        raised.set_top(max_first, at_top);
+      }
+      if (max_second - ref.other > room) raised.other = max_second;
+      cu::KlState state{static_cast<double>(r[0]) + r[3], static_cast<double>(r[1]) + r[4],
+                        static_cast<double>(r[2]) + r[5]};
+      state.raise(ref, raised, m.log2_scale);
+      const double sums[3] = {state.first, state.second, state.mean};
+      for (std::size_t i = 0; i < 3; ++i) {
+        r[i] = static_cast<float>(sums[i]);
+        r[3 + i] = std::isinf(r[i]) ? 0 : static_cast<float>(sums[i] - r[i]);
+      }
+      ref = raised;
+      cu::KlTerms terms{0, 0, 0};
+      for (int i = 0; i < 8; ++i) terms.add(x[i], y[i], ref, m.log2_scale);
+      cu::add_compensated(r[0], r[3], terms.first);
+      cu::add_compensated(r[1], r[4], terms.second);
+      cu::add_compensated(r[2], r[5], terms.mean);
+    });
+  }
+  const cu::KlRecord finished = cu::finish_kl(slices, m.log2_scale, [&](std::int64_t s) {
+    const auto& r = records[static_cast<std::size_t>(s)];
+    return cu::KlRecord{refs[static_cast<std::size_t>(s)],
+                        {static_cast<double>(r[0]) + r[3], static_cast<double>(r[1]) + r[4],
+                         static_cast<double>(r[2]) + r[5]}};
+  });
+  if (!finished.sums.has_distribution())
+    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+  const cu::RowConstants constants = cu::kl_constants<kind>(finished, m);
+  return {static_cast<float>(cu::bit * finished.sums.divergence(finished.ref, m.log2_scale)),
+          sweep_dlogits<kind, false>(row, constants, m, factor)};
+}
+
+// one_pass_accumulate.cu and one_pass_finish.cu for 0 < beta < 1 with gradients: two slices.
+template <cu::Basis basis, bool small_share>
+RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::OnePassWeights& weights,
+                        float factor) {
+  using M = cu::Moments<basis>;
+  constexpr std::size_t slices = 2;
+  const float scale = 0.5f * m.log2_scale;
+  struct Record {
+    float hi[M::values], lo[M::values];
+    cu::RowReferences refs;
+    double value(int i) const { return static_cast<double>(hi[i]) + lo[i]; }
+  };
+  std::array<Record, slices> records{};
+  for (std::size_t s = 0; s < slices; ++s) {
+    Record& r = records[s];
+    r.refs = {cu::Reference::empty(), cu::Reference::empty()};
+    for_batches(row, 8 * s, 8 * slices, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
+      float max_x = xs[0], max_y = ys[0];
+      for (int i = 1; i < 8; ++i) max_x = fmaxf(max_x, xs[i]), max_y = fmaxf(max_y, ys[i]);
+      if (r.refs.x.above(max_x, scale) > cu::headroom || r.refs.y.above(max_y, scale) > cu::headroom) {
+        const cu::RowReferences raised{r.refs.x.raised(max_x, scale), r.refs.y.raised(max_y, scale)};
+        const cu::Turn turn(r.refs, raised, scale, weights.phase_step);
+        double turned[M::values];
+        for (int i = 0; i < M::values; ++i)
+          turned[i] = turn.template value<M>(i, [&](int at) { return r.value(at); });
+        for (int i = 0; i < M::values; ++i) {
+          r.hi[i] = static_cast<float>(turned[i]);
+          r.lo[i] = static_cast<float>(turned[i] - r.hi[i]);
+        }
+        r.refs = raised;
+      }
+      M moments;
+      moments.clear();
+      for (int i = 0; i < 8; ++i) {
+        moments.add(r.refs.x.above(xs[i], scale), r.refs.y.above(ys[i], scale), weights.phase_step);
+      }
+      for (int i = 0; i < M::values; ++i) cu::add_compensated(r.hi[i], r.lo[i], M::value(moments.m, i));
+    });
+  }
+  const auto record = [&](std::int64_t s) -> const Record& { return records[static_cast<std::size_t>(s)]; };
+  const cu::RowReferences refs =
+      cu::row_references(slices, scale, [&](std::int64_t s) { return record(s).refs; });
+  cu::FrequencySum sums{0, 0, 0, 0};
+  double d_sum = 0, kappa_sum = 0;
+  for (int k = 0; k <= M::last; ++k) {
+    sums = cu::FrequencySum{0, 0, 0, 0};
+    for (std::size_t s = 0; s < slices; ++s) {
+      sums.add(k, refs, records[s].refs, scale, weights.phase_step, records[s].value(M::values - 2),
+               records[s].value(M::values - 1), records[s].value(k == 0 ? 0 : 2 * k - 1),
+               k == 0 ? 0 : records[s].value(2 * k));
+    }
+    if (!sums.has_distribution()) return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+    sums.normalise(k, weights);
+    d_sum += weights.divergence[k] * sums.re;
+    kappa_sum += weights.student_real[k] * sums.re - weights.student_imaginary[k] * sums.im;
+  }
+  const cu::MixtureFinish finished = cu::finish_mixture(d_sum, kappa_sum, weights.beta);
+  const cu::RowConstants constants = cu::mixture_constants(finished, refs, sums.x, sums.y, m);
+  return {static_cast<float>(finished.divergence),
+          sweep_dlogits<cu::Divergence::mixture, small_share>(row, constants, m, factor)};
+}
+
+enum class DeviceStage { stored, one_pass };
+
+inline RowOutcome device_row(DeviceStage stage, const DeviceRow& row, const cu::Mixture& m, double beta,
+                             float factor) {
+  const bool stored = stage == DeviceStage::stored;
+  switch (kind_of(beta)) {
+    case cu::Divergence::teacher_kl:
+      return stored ? stored_row<cu::Divergence::teacher_kl, false>(row, m, factor)
+                    : one_pass_kl_row<cu::Divergence::teacher_kl>(row, m, factor);
+    case cu::Divergence::student_kl:
+      return stored ? stored_row<cu::Divergence::student_kl, false>(row, m, factor)
+                    : one_pass_kl_row<cu::Divergence::student_kl>(row, m, factor);
+    case cu::Divergence::mixture: break;
+  }
+  if (stored) {
+    return m.small_share ? stored_row<cu::Divergence::mixture, true>(row, m, factor)
+                         : stored_row<cu::Divergence::mixture, false>(row, m, factor);
+  }
+  const cu::OnePassWeights weights = cu::make_one_pass_weights(beta, cu::Basis::twenty_two);
+  return m.small_share ? one_pass_row<cu::Basis::twenty_two, true>(row, m, weights, factor)
+                       : one_pass_row<cu::Basis::twenty_two, false>(row, m, weights, factor);
+}
+
+// The fp32 logits of one model's row, summed in order; a bias is rounded to fp32 and added.
+inline std::vector<float> fp32_logits(const MatrixView& input, const MatrixView& weight,
+                                      const std::optional<VectorView>& bias, Index token, Index valid) {
+  std::vector<float> out(static_cast<std::size_t>((valid + 7) / 8 * 8), -cu::infinity());
+  for (Index v = 0; v < valid; ++v) {
+    float sum = 0;
+    for (Index h = 0; h < input.cols; ++h)
+      sum = std::fma(static_cast<float>(input(token, h)), static_cast<float>(weight(v, h)), sum);
+    out[static_cast<std::size_t>(v)] = bias ? sum + static_cast<float>((*bias)(v)) : sum;
+  }
+  return out;
+}
+
+// dlogits are stored as dD/dx times this (cuda/batch.h).
+inline float stored_factor(DType dtype, double beta) {
+  return dtype != DType::f16 ? 1.0f : beta < 1 ? 32768.0f : 64.0f;
+}
+
+// The whole problem, gradients stored in the student's format.
+inline Result device_result(DeviceStage stage, const Problem& p, const Options& options) {
+  const double beta = options.beta;
+  const cu::Mixture m = cu::make_mixture(beta, options.temperature);
+  const Index tokens = p.tokens(), vocab = p.vocab(), hidden = p.student_input.cols;
+  const Index valid = valid_vocab(p, options), counted = count_tokens(p, options);
+  const double divisor = static_cast<double>(reduction_divisor(options, counted));
+  // Matrices of two formats are given to a stage as fp32.
+  const DType format = p.student_input.dtype == p.student_weight.dtype ? p.student_input.dtype : DType::f32;
+  const float factor = stored_factor(format, beta);
+  const double alpha = 1 / (divisor * options.temperature * static_cast<double>(factor));
+  Result result;
+  result.counted = counted;
+  result.token_loss.assign(static_cast<std::size_t>(tokens), 0);
+  result.student_input_grad = RowMajorMatrix<double>::Zero(tokens, hidden);
+  result.student_weight_grad = RowMajorMatrix<double>::Zero(vocab, hidden);
+  if (p.student_bias) result.student_bias_grad.assign(static_cast<std::size_t>(vocab), 0);
+
+  const Index count = std::min<Index>(valid, 1024), groups = std::min<Index>(count, 16);
+  std::vector<float> mean(static_cast<std::size_t>(hidden)), group(static_cast<std::size_t>(groups));
+  for (Index h = 0; h < hidden; ++h) {
+    for (Index g = 0; g < groups; ++g) {
+      const float share = 1.0f / static_cast<float>((count - g + groups - 1) / groups);
+      float sum = 0;
+      for (Index i = g; i < count; i += groups)
+        sum = std::fma(static_cast<float>(p.student_weight(i * valid / count, h)), share, sum);
+      group[static_cast<std::size_t>(g)] = sum;
+    }
+    mean[static_cast<std::size_t>(h)] = cu::common_part(group.data(), groups, 1);
+  }
+
+  double loss = 0;
+  for (Index t = 0; t < tokens; ++t) {
+    if (!is_counted(p, options, t)) continue;
+    const DeviceRow row{fp32_logits(p.student_input, p.student_weight, p.student_bias, t, valid),
+                        fp32_logits(p.teacher_input, p.teacher_weight, p.teacher_bias, t, valid)};
+    const RowOutcome outcome = device_row(stage, row, m, beta, factor);
+    result.token_loss[static_cast<std::size_t>(t)] = outcome.loss;
+    loss += static_cast<double>(outcome.loss);
+    double residual = 0;
+    for (Index v = 0; v < valid; ++v) {
+      const double g = outcome.dlogits[static_cast<std::size_t>(v)], rounded = round_to(format, g);
+      residual += g - rounded;
+      for (Index h = 0; h < hidden; ++h) {
+        result.student_input_grad(t, h) += rounded * p.student_weight(v, h);
+        result.student_weight_grad(v, h) += rounded * p.student_input(t, h) * alpha;
+      }
+      if (p.student_bias) result.student_bias_grad[static_cast<std::size_t>(v)] += rounded * alpha;
+    }
+    for (Index h = 0; h < hidden; ++h) {
+      double& sum = result.student_input_grad(t, h);
+      if (format != DType::f32) sum += residual * static_cast<double>(mean[static_cast<std::size_t>(h)]);
+      sum = round_to(format, sum * alpha);
+    }
+  }
+  for (Index v = 0; v < valid; ++v) {
+    for (Index h = 0; h < hidden; ++h)
+      result.student_weight_grad(v, h) = round_to(format, result.student_weight_grad(v, h));
+    if (p.student_bias) {
+      double& sum = result.student_bias_grad[static_cast<std::size_t>(v)];
+      sum = round_to(DType::f32, sum);
+    }
+  }
+  if (options.reduction != Reduction::none) result.loss = round_to(DType::f32, loss / divisor);
+  return result;
+}
+
+}  // namespace fljsd::testing
