@@ -3,11 +3,13 @@
 
     from lab import *          # first cell of every notebook
 
-The program is found as the package finds it: the environment variable FLJSD, `fljsd` on the PATH, or ./fljsd of this
-checkout, which builds it the first time.
+The program is the one that the environment variable FLJSD names, else `fljsd` on the PATH, else that of this checkout,
+which is built if it is not.
 """
 import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
+if "FLJSD" not in os.environ and not shutil.which("fljsd"):
+    # Once here, so that not every call of the program asks whether there is something to build.
+    subprocess.run([ROOT / "fljsd", "--version"], stdout=subprocess.DEVNULL, check=True)
+    os.environ["FLJSD"] = str(ROOT / "build/release/bin/fljsd")
 sys.path.insert(0, str(ROOT / "verify" / "python"))
 import fljsd  # noqa: E402
 import exercises  # noqa: E402
