@@ -8,7 +8,7 @@
 namespace fljsd::cuda {
 namespace {
 
-constexpr int warps_per_block = 4;
+constexpr int warps_per_block = 8;
 
 __device__ __forceinline__ bool is_ignored(const Ignored& ignored, Index row) {
   return ignored.labels != nullptr && ignored.labels[row] == ignored.ignore_index;
@@ -23,32 +23,61 @@ __device__ void write_without_distribution(Index row, float* token_loss, RowCons
   if (constants != nullptr) constants[row] = RowConstants{{}, nan_value(), 0};
 }
 
-// One warp a token; lane k finishes frequency k.
-template <Basis basis>
+// The sum of the slices first, first + step, ... of a row by one warp, lane k for frequency k.
+template <class M>
+__device__ FrequencySum add_slices(const float* records, Index first, Index step, Index slices, float scale,
+                                   float phase_step, int k, RowReferences& refs) {
+  const auto references = [&](Index slice) {
+    const float* at = records + (first + slice * step) * 2 * M::stride + M::values;
+    return RowReferences{{at[0], at[1]}, {at[2], at[3]}};
+  };
+  const Index count = ceil_div(slices - first, step);
+  refs = row_references(count, scale, references);
+  FrequencySum sum{0, 0, 0, 0};
+  for (Index s = 0; s < count; ++s) {
+    const float* record = records + (first + s * step) * 2 * M::stride;
+    const auto value = [&](int i) { return static_cast<double>(record[i]) + record[M::stride + i]; };
+    sum.add(k, refs, references(s), scale, phase_step, value(M::values - 2), value(M::values - 1),
+            value(k == 0 ? 0 : 2 * k - 1), k == 0 ? 0 : value(2 * k));
+  }
+  return sum;
+}
+
+// Lane k finishes frequency k. Turning a slice takes about a microsecond, so where a row has many slices
+// `warps` warps share them; a block has warps_per_block / warps rows.
+template <Basis basis, int warps>
 __global__ void __launch_bounds__(32 * warps_per_block)
     finish(const __grid_constant__ OnePassWeights weights, const __grid_constant__ Mixture m,
            OnePassState state, Index rows, Ignored ignored, float* token_loss, RowConstants* constants) {
   using M = Moments<basis>;
-  const Index row = static_cast<Index>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
+  constexpr int rows_per_block = warps_per_block / warps;
+  const int warp = static_cast<int>(threadIdx.x) / 32, part = warp % warps;
+  const Index row = static_cast<Index>(blockIdx.x) * rows_per_block + warp / warps;
   const int lane = static_cast<int>(threadIdx.x) % 32, k = min(lane, M::last);
-  if (row >= rows) return;
+  if (row >= rows) return;  // with several warps a row: the whole block
   if (is_ignored(ignored, row)) {
-    if (lane == 0) write_ignored(row, token_loss, constants);
+    if (lane == 0 && part == 0) write_ignored(row, token_loss, constants);
     return;
   }
   const float* records = state.data + row * state.slices * 2 * M::stride;
   const float scale = 0.5f * m.log2_scale;
-  const auto references = [&](Index slice) {
-    const float* at = records + slice * 2 * M::stride + M::values;
-    return RowReferences{{at[0], at[1]}, {at[2], at[3]}};
-  };
-  const RowReferences row_refs = row_references(state.slices, scale, references);
-  FrequencySum sum{0, 0, 0, 0};
-  for (Index s = 0; s < state.slices; ++s) {
-    const float* record = records + s * 2 * M::stride;
-    const auto value = [&](int i) { return static_cast<double>(record[i]) + record[M::stride + i]; };
-    sum.add(k, row_refs, references(s), scale, weights.phase_step, value(M::values - 2), value(M::values - 1),
-            value(k == 0 ? 0 : 2 * k - 1), k == 0 ? 0 : value(2 * k));
+  RowReferences row_refs;
+  FrequencySum sum =
+      add_slices<M>(records, part, warps, state.slices, scale, weights.phase_step, k, row_refs);
+  if constexpr (warps > 1) {
+    static_assert(rows_per_block == 1);
+    __shared__ FrequencySum part_sums[warps][32];
+    __shared__ RowReferences part_refs[warps];
+    part_sums[part][lane] = sum;
+    if (lane == 0) part_refs[part] = row_refs;
+    __syncthreads();
+    if (part != 0) return;
+    row_refs = row_references(warps, scale, [&](Index p) { return part_refs[p]; });
+    sum = {0, 0, 0, 0};
+    for (int p = 0; p < warps; ++p) {
+      const FrequencySum& other = part_sums[p][lane];
+      sum.add(k, row_refs, part_refs[p], scale, weights.phase_step, other.x, other.y, other.re, other.im);
+    }
   }
   if (!sum.has_distribution()) {
     if (lane == 0) write_without_distribution(row, token_loss, constants);
@@ -102,9 +131,13 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    float* token_loss, RowConstants* constants) {
   const char* doing = "finishing the one-pass statistics";
   if (kind == Divergence::mixture) {
-    launch(doing, basis == Basis::twelve ? finish<Basis::twelve> : finish<Basis::twenty_two>,
-           grid_of(ceil_div(rows, warps_per_block)), 32 * warps_per_block, stream, weights, mixture, state,
-           rows, ignored, token_loss, constants);
+    const bool many = state.slices >= warps_per_block;
+    const auto kernel =
+        basis == Basis::twelve
+            ? (many ? finish<Basis::twelve, warps_per_block> : finish<Basis::twelve, 1>)
+            : (many ? finish<Basis::twenty_two, warps_per_block> : finish<Basis::twenty_two, 1>);
+    launch(doing, kernel, grid_of(many ? rows : ceil_div(rows, warps_per_block)), 32 * warps_per_block,
+           stream, weights, mixture, state, rows, ignored, token_loss, constants);
   } else {
     launch(doing,
            kind == Divergence::teacher_kl ? finish_endpoint<Divergence::teacher_kl>

@@ -20,6 +20,10 @@ std::span<const StageEntry> stages() {
       {"chunked-vocab",
        "A tile of the vocabulary at a time, folded into one-pass statistics; the least memory.", false,
        FLJSD_F32, 80, make_chunked_vocab},
+      {"fused",
+       "Both projections and the one-pass statistics in one kernel, no logits in memory (Hopper; elsewhere "
+       "chunked-vocab serves).",
+       false, FLJSD_F32, 80, make_fused},
   };
   return table;
 }

@@ -87,6 +87,8 @@ struct RowBudget {
   double kappa;     // absolute error of (1−beta)·kappa, which enters dD/dx times q
 };
 RowBudget budget_of(const std::string& stage, const HostCase& host);
+// Whether losses come from the one-pass statistics.
+bool is_one_pass(const std::string& stage);
 
 // Compares a result with the reference. `logit_error`: a bound of the error of any logit (after temperature),
 // 0 when the products are exact. Reports failures to GoogleTest.

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sums that a sweep's epilogue forms from pairs of logits, one row at a time. Each kind has
+//
+//   columns       vocabulary entries of a tile
+//   sums          how many floats: a multiple of 4, a quarter for each lane of a row
+//   Reference     what a row's logits are taken relative to; Scan: what a tile says about it
+//   add()         the sums of one more pair of raw logits; this is where the time goes
+//   raise()       old sums when the row's reference rises
+//   write()       the finished record, as cuda/chernoff_kernels.h defines it
+//
+// The mathematics is that of one_pass_moments.cuh, kl_sums.cuh and docs/one_pass.md.
+#pragma once
+
+#include "cuda/chernoff_kernels.h"
+#include "cuda/device_math.cuh"
+#include "cuda/hopper/sweep.h"
+#include "cuda/kl_sums.cuh"
+#include "cuda/one_pass_moments.cuh"
+#include "cuda/one_pass_turn.h"
+
+namespace fljsd::cuda::hopper {
+
+// Where the sums of a row lie in shared memory: lane l of its quad holds sums [l·per_lane, (l+1)·per_lane).
+struct RowSums {
+  float* first;  // of the quad's first lane, first sum
+  int per_lane;
+  int stride;  // between the sums of a lane
+
+  __device__ __forceinline__ float& operator[](int i) const {
+    return first[(i % per_lane) * stride + i / per_lane];
+  }
+};
+
+__device__ __forceinline__ float quad_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(all_lanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(all_lanes, value, 2));
+}
+
+// 0 < beta < 1: product moments, S_x, S_y. It differs from Moments::add() where an epilogue that competes
+// with the tensor cores for power and issue slots wants fewer instructions: logits are not clamped unless
+// `general` (they may be -inf, or scaling them may overflow); and for K = 12 S_x, S_y and Φ_0 are fused
+// multiply-adds. Then D of equal models is not exactly 0 but up to 6e-8; a gradient must not have that, so
+// for K = 22 all sums have the same bits there.
+template <Basis basis, bool general>
+struct OnePassSums {
+  using M = Moments<basis>;
+  static constexpr int columns = tile_columns(Divergence::mixture, basis);
+  static constexpr int sums = basis == Basis::twelve ? 28 : 48;
+  static constexpr int record_floats = 2 * M::stride;
+  static constexpr int student_sum = M::count - 2, teacher_sum = M::count - 1;
+
+  struct Reference {
+    cuda::Reference x = cuda::Reference::empty(), y = cuda::Reference::empty();
+  };
+  struct Scan {
+    float x = -largest_float, y = -largest_float;
+    __device__ __forceinline__ void see(float student, float teacher) {
+      x = fmaxf(x, student);
+      y = fmaxf(y, teacher);
+    }
+    __device__ __forceinline__ void join_quad() { x = quad_max(x), y = quad_max(y); }
+  };
+  static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
+    return r.x.above(tile.x, scale) > headroom || r.y.above(tile.y, scale) > headroom;
+  }
+  static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float scale) {
+    return {r.x.raised(tile.x, scale), r.y.raised(tile.y, scale)};
+  }
+  // What must be subtracted from the logits first: 0 unless they are huge.
+  static __device__ __forceinline__ float student_base(const Reference& r) { return r.x.base; }
+  static __device__ __forceinline__ float teacher_base(const Reference& r) { return r.y.base; }
+
+  float m[sums];
+  float minus_x, minus_y;
+
+  static constexpr bool scans_every_tile = false;
+  // Whether the sums of a tile are no good. Below the limit logits are at most 32 half log2 units above the
+  // reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5. NaN is redone too, and
+  // stays.
+  __device__ __forceinline__ bool must_redo(const Reference& r) const {
+    constexpr float limit = 0x1p64f;
+    return !(m[student_sum] < limit && m[teacher_sum] < limit) || r.x.base != 0 || r.y.base != 0;
+  }
+
+  __device__ __forceinline__ void begin(const Reference& r) {
+    minus_x = -r.x.units;
+    minus_y = -r.y.units;
+#pragma unroll
+    for (int i = 0; i < sums; ++i) m[i] = 0;
+  }
+
+  // K = 12: 47 instructions, 6 of them special functions. K = 22: 26 more.
+  __device__ __forceinline__ void add(float x, float y, float scale, float phase_step) {
+    float a = fmaf(x, scale, minus_x), b = fmaf(y, scale, minus_y);
+    if constexpr (general) a = max_or_nan(a, negligible), b = max_or_nan(b, negligible);
+    const float u = exp2_fast(a), v = exp2_fast(b), difference = b - a;
+    float s1, c1, s5, c5;
+    sincos_fast(difference * phase_step, s1, c1);
+    sincos_fast(difference * (5 * phase_step), s5, c5);
+    const float g = rounded_product(u, v);
+    const float column[5] = {g, g * c1, g * s1, g * c1 * c1, g * c1 * s1};
+    if constexpr (basis == Basis::twelve) {
+      m[student_sum] = fmaf(u, u, m[student_sum]);
+      m[teacher_sum] = fmaf(v, v, m[teacher_sum]);
+      m[0] = fmaf(u, v, m[0]);
+    } else {
+      m[student_sum] += rounded_product(u, u);
+      m[teacher_sum] += rounded_product(v, v);
+      m[0] += g;
+    }
+#pragma unroll
+    for (int l = 1; l < 5; ++l) m[l] += column[l];
+    const float cc = c5 * c5, cs = c5 * s5;
+    add_rows<1>({c5, s5, cc, cs}, column);
+    if constexpr (basis == Basis::twenty_two) add_rows<5>({cc * c5, cc * s5, cc * cc, cc * cs}, column);
+  }
+
+  struct FourRows {
+    float function[4];
+  };
+  template <int first>
+  __device__ __forceinline__ void add_rows(const FourRows& row, const float (&column)[5]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int l = 0; l < 5; ++l) {
+        float& sum = m[5 * (first + j) + l];
+        sum = fmaf(row.function[j], column[l], sum);
+      }
+    }
+  }
+
+  // When references rise by dx, dy >= 0 units, Φ_k shrinks with both and turns by −k(dy − dx) phase steps. By
+  // one lane of the row.
+  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to, float scale,
+                               float phase_step) {
+    const double dx = to.x.total(scale) - from.x.total(scale), dy = to.y.total(scale) - from.y.total(scale);
+    const auto factor = static_cast<float>(exp2(-(dx + dy)));
+    old[student_sum] *= static_cast<float>(exp2(-2 * dx));
+    old[teacher_sum] *= static_cast<float>(exp2(-2 * dy));
+    float sine[2] = {0, 0}, cosine[2] = {1, 1};
+    if (factor > 0) {  // otherwise nothing is left of the sums, and the phase may be meaningless
+      const double turns = -(dy - dx) * static_cast<double>(phase_step) * 0.15915494309189535;  // 1/2π
+      for (int i = 0; i < 2; ++i) {
+        const double all = i == 0 ? turns : 5 * turns;
+        sincospif(2 * static_cast<float>(all - rint(all)), &sine[i], &cosine[i]);
+      }
+    }
+#pragma unroll 1
+    for (int j = 0; j < M::rows; ++j) {
+      float f[5];
+#pragma unroll
+      for (int l = 0; l < 5; ++l) f[l] = factor > 0 ? factor * old[5 * j + l] : 0;
+      turn_powers(f, sine[0], cosine[0]);
+#pragma unroll
+      for (int l = 0; l < 5; ++l) old[5 * j + l] = f[l];
+    }
+#pragma unroll 1
+    for (int l = 0; l < 5; ++l) {
+      float f[M::rows];
+#pragma unroll
+      for (int j = 0; j < M::rows; ++j) f[j] = old[5 * j + l];
+      turn_powers(f, sine[1], cosine[1]);
+#pragma unroll
+      for (int j = 0; j < M::rows; ++j) old[5 * j + l] = f[j];
+    }
+  }
+
+  // By the four lanes of a row. The record itself holds what is on its way, totals in place of hi, then
+  // values in place of lo: arrays here would be spilled, for accumulators fill the registers.
+  static __device__ __forceinline__ void write(const RowSums& sum, const Reference& r, int quad_lane,
+                                               float* record) {
+    const unsigned quad = 0xfu << (static_cast<int>(threadIdx.x) % 32 - quad_lane);
+#pragma unroll 1
+    for (int i = quad_lane; i < M::count; i += 4) record[i] = sum[i];
+    __syncwarp(quad);
+#pragma unroll 1
+    for (int i = quad_lane; i < M::values; i += 4) record[M::stride + i] = M::value(record, i);
+    __syncwarp(quad);
+#pragma unroll 1
+    for (int i = quad_lane; i < M::values; i += 4) {
+      record[i] = record[M::stride + i];
+      record[M::stride + i] = 0;
+    }
+    if (quad_lane != 0) return;
+    record[M::values] = r.x.base, record[M::values + 1] = r.x.units;
+    record[M::values + 2] = r.y.base, record[M::values + 3] = r.y.units;
+  }
+};
+
+// beta = 0 (teacher first) and beta = 1: the three sums of kl_sums.cuh.
+template <bool teacher_first>
+struct KlSums {
+  static constexpr int columns = tile_columns(Divergence::student_kl, Basis::twelve);
+  static constexpr int sums = 4;
+  static constexpr int record_floats = kl_record;
+
+  struct Reference {
+    KlReference at = KlReference::empty();
+  };
+  struct Scan {
+    KlReference at = KlReference::empty();
+    __device__ __forceinline__ void see(float student, float teacher) {
+      join(teacher_first ? teacher : student, teacher_first ? student : teacher,
+           teacher_first ? student : teacher);
+    }
+    // The larger top; of equal ones that with the larger y.
+    __device__ __forceinline__ void join(float top, float at_top, float other) {
+      if (top > at.top || (top == at.top && at_top > at.pivot)) at.set_top(top, at_top);
+      at.other = fmaxf(at.other, other);
+    }
+    __device__ __forceinline__ void join_quad() {
+#pragma unroll
+      for (int distance = 1; distance <= 2; distance *= 2) {
+        const float top = __shfl_xor_sync(all_lanes, at.top, distance);
+        const float pivot = __shfl_xor_sync(all_lanes, at.pivot, distance);
+        const float other = __shfl_xor_sync(all_lanes, at.other, distance);
+        join(top, pivot, other);
+      }
+    }
+  };
+  static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
+    return tile.at.top > r.at.top || (tile.at.other - r.at.other) * scale > headroom;
+  }
+  static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float) {
+    Reference to = r;
+    if (tile.at.top > r.at.top) to.at.top = tile.at.top, to.at.pivot = tile.at.pivot;
+    to.at.other = fmaxf(r.at.other, tile.at.other);
+    return to;
+  }
+  static __device__ __forceinline__ float student_base(const Reference&) {
+    return 0;
+  }
+  static __device__ __forceinline__ float teacher_base(const Reference&) {
+    return 0;
+  }
+
+  float m[sums];
+  KlReference reference;
+
+  static constexpr bool scans_every_tile = true;  // the reference must be the largest of all
+  __device__ __forceinline__ bool must_redo(const Reference&) const {
+    return false;
+  }
+
+  __device__ __forceinline__ void begin(const Reference& r) {
+    reference = r.at;
+#pragma unroll
+    for (float& sum : m) sum = 0;
+  }
+  __device__ __forceinline__ void add(float x, float y, float scale, float) {
+    KlTerms terms{m[0], m[1], m[2]};
+    terms.add(teacher_first ? y : x, teacher_first ? x : y, reference, scale);
+    m[0] = terms.first, m[1] = terms.second, m[2] = terms.mean;
+  }
+  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to, float scale,
+                               float) {
+    KlState state{old[0], old[1], old[2]};
+    state.raise(from.at, to.at, scale);
+    old[0] = static_cast<float>(state.first);
+    old[1] = static_cast<float>(state.second);
+    old[2] = static_cast<float>(state.mean);
+  }
+  static __device__ __forceinline__ void write(const RowSums& sum, const Reference& r, int quad_lane,
+                                               float* record) {
+    if (quad_lane != 0) return;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) record[i] = sum[i], record[3 + i] = 0;
+    record[6] = r.at.top;
+    record[7] = r.at.pivot;
+    record[8] = r.at.other;
+  }
+};
+
+// Totals over the four lanes of a row of the first `count` values: lane l ends with [l·count/4,
+// (l+1)·count/4). At each of two levels a lane sends the half that it will not keep.
+template <int count>
+__device__ __forceinline__ void reduce_quad(const float* values, int lane, float (&totals)[count / 4]) {
+  const bool upper = (lane & 2) != 0, odd = (lane & 1) != 0;
+  float half[count / 2];
+#pragma unroll
+  for (int i = 0; i < count / 2; ++i) {
+    const float low = values[i], high = values[i + count / 2];
+    half[i] = (upper ? high : low) + __shfl_xor_sync(all_lanes, upper ? low : high, 2);
+  }
+#pragma unroll
+  for (int i = 0; i < count / 4; ++i) {
+    const float low = half[i], high = half[i + count / 4];
+    totals[i] = (odd ? high : low) + __shfl_xor_sync(all_lanes, odd ? low : high, 1);
+  }
+}
+
+}  // namespace fljsd::cuda::hopper

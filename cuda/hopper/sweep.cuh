@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// Promise: statistics of all tokens from two matrix products whose results never leave the registers.
+//
+//   X = student_input · student_weightᵀ,  Y = teacher_input · teacher_weightᵀ,  pairs (X_tv, Y_tv) folded
+//   into sums
+//
+// T tokens, V vocab, H_s and H_t hidden. FLOPs 2·T·V·(H_s + H_t) on the tensor cores. Bytes: weights once for
+// each group of tokens (tile_order.h), activations once; nothing is written but a few records a token.
+//
+// A block of threads is one producer warp, which lets the copy engine fill a ring of five stages in shared
+// memory, and two warpgroups of consumers, 64 tokens each, which multiply. Two blocks on neighbouring
+// multiprocessors form a cluster: they have different tokens and the same vocabulary entries, and each loads
+// half of a weight tile for both. A consumer holds the 64 x 160 accumulators of both models, 160 registers a
+// thread:
+//
+//   k loop over H_s  → student logits     meanwhile: the second half of the rows of the tile before
+//   k loop over H_t  → teacher logits
+//   the first half of the rows, from the accumulators
+//   the second half's student logits move to where the first half's teacher logits were: the student's
+//   accumulators are free for the next tile
+//
+// so that half of the statistics is computed while the tensor cores work for the same warpgroup, and the
+// other half while they work for the other warpgroup, which may be up to five stages ahead or behind.
+// References of a row are the maxima of its first tile. Later tiles are not scanned (that would cost 2 % of
+// the time): a sum past 2^64 says that one has logits too far above the reference, and that half of the tile
+// is done again.
+#pragma once
+
+#include "cuda/hopper/ptx.cuh"
+#include "cuda/hopper/statistics.cuh"
+#include "cuda/hopper/sweep.h"
+#include "cuda/hopper/wgmma.cuh"
+
+namespace fljsd::cuda::hopper {
+
+constexpr int k_block = 64;  // elements of hidden in a stage: 128 bytes, one swizzle row
+constexpr int stages = 5;
+constexpr int consumers = 256;                       // threads
+constexpr int input_bytes = cta_rows * k_block * 2;  // of a stage
+
+// Shared memory, from an address at a multiple of 1024 (the swizzle's atom).
+template <class Sums>
+struct Layout {
+  static constexpr int weight_bytes = Sums::columns * k_block * 2, stage_bytes = input_bytes + weight_bytes;
+  static constexpr int per_lane = Sums::sums / 4;
+  static constexpr int half_floats = per_lane * consumers;             // sums of one half of the rows
+  static constexpr int sums_bytes = most_turns * 2 * half_floats * 4;  // [turn][half][sum][thread]
+  static constexpr int reference_bytes =
+      most_turns * cta_rows * static_cast<int>(sizeof(typename Sums::Reference));  // [turn][row]
+  static constexpr int sums_at = stages * stage_bytes;
+  static constexpr int references_at = sums_at + sums_bytes;
+  static constexpr int bytes = references_at + reference_bytes + 1024;  // 1024: to reach that multiple
+};
+
+// Position in the ring: a stage, and the parity of its barriers' phase.
+struct RingPosition {
+  int stage = 0;
+  std::uint32_t parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// Clusters drift apart, and with them the weight tiles that they could share through L2. A producer that is
+// ahead of the average of all waits a little: at most about 20 µs, so that clusters which are not running yet
+// (another kernel may hold their multiprocessors) cost time, not progress. Nothing but speed depends on it.
+class Lockstep {
+ public:
+  __device__ Lockstep(unsigned* progress, unsigned clusters) : progress_(progress), clusters_(clusters) {}
+  __device__ __forceinline__ void step() {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(progress_) : "memory");
+    if (++steps_ <= 1) return;
+    const unsigned wanted = (steps_ - 1) * clusters_;
+    for (int polls = 0; polls < patience_; ++polls) {
+      unsigned reached;
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(reached) : "l"(progress_) : "memory");
+      if (static_cast<int>(reached - wanted) >= 0) return;
+    }
+    patience_ = 0;  // somebody does not run: go on alone
+  }
+  // Counts the steps that longer ways than this one's have.
+  __device__ void finish(unsigned most_steps) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(progress_), "r"(most_steps - steps_)
+                 : "memory");
+  }
+
+ private:
+  unsigned* progress_;
+  unsigned clusters_;
+  unsigned steps_ = 0;
+  int patience_ = 30;  // polls of about 0.7 µs
+};
+
+// Fills the ring, one thread a block.
+template <class L>
+__device__ __forceinline__ void produce(const SweepMaps& maps, const SweepArguments& p, std::uint32_t ring,
+                                        std::uint32_t full, std::uint32_t empty, int cluster, int rank) {
+  constexpr std::uint16_t both = (1u << cluster_size) - 1;
+  RingPosition at;
+  Lockstep lockstep(p.progress, static_cast<unsigned>(p.order.clusters));
+  for (TileCursor cursor(p.order, cluster); !cursor.done(); cursor.advance()) {
+    const int row = cursor.block() * block_rows + rank * cta_rows;
+    const int column = cursor.column_tile() * p.order.columns + rank * (p.order.columns / cluster_size);
+    for (int model = 0; model < 2; ++model) {
+      const CUtensorMap* input = model == 0 ? &maps.student_input : &maps.teacher_input;
+      const CUtensorMap* weight = model == 0 ? &maps.student_weight : &maps.teacher_weight;
+      const int blocks = model == 0 ? p.student_k_blocks : p.teacher_k_blocks;
+      for (int k = 0; k < blocks; ++k, at.advance()) {
+        if (rank == 0 && k % lockstep_blocks == 0) lockstep.step();
+        barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
+        const std::uint32_t to = ring + at.stage * L::stage_bytes, barrier = full + 8 * at.stage;
+        barrier_arrive_expect(barrier, L::stage_bytes);
+        copy_box(to, input, barrier, k * k_block, row);
+        copy_box_multicast(to + input_bytes + rank * (L::weight_bytes / cluster_size), weight, barrier,
+                           k * k_block, column, both);
+      }
+    }
+  }
+  if (rank == 0) lockstep.finish(p.most_steps);
+}
+
+template <int value>
+struct Constant {
+  static constexpr int v = value;
+};
+// f(Constant<0>), ..., f(Constant<count − 1>): a loop whose index can subscript registers.
+template <int count, int i = 0, class F>
+__device__ __forceinline__ void unrolled(const F& f) {
+  if constexpr (i < count) {
+    f(Constant<i>{});
+    unrolled<count, i + 1>(f);
+  }
+}
+
+template <class Sums, class Element, bool general>
+__device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* shared, std::uint32_t ring,
+                                        std::uint32_t full, std::uint32_t empty, int cluster, int rank) {
+  using L = Layout<Sums>;
+  constexpr int accumulators_of_model = Sums::columns / 2;  // of a thread
+  constexpr int column_groups = Sums::columns / 8;
+  constexpr int pairs = 2 * column_groups;  // of a thread in a half of the rows
+  constexpr int bursts = pairs / 4;
+  const int thread = static_cast<int>(threadIdx.x) - 128, group = thread / 128, in_group = thread % 128;
+  const int lane = thread % 32, quad_lane = lane % 4;
+  const int first_row = group * 64 + in_group / 32 * 16 + lane / 4;  // of the block's; the other half: + 8
+
+  float student[accumulators_of_model] = {}, teacher[accumulators_of_model] = {};
+  RingPosition at;
+  int release = -1;  // the stage that the products before the last ones read
+  // Threads 0 and 1 of a warpgroup tell the two blocks of the cluster that a stage may be filled again.
+  const bool tells = in_group < cluster_size;
+  const std::uint32_t told = tells ? cluster_address(empty, static_cast<std::uint32_t>(in_group)) : 0;
+  const auto release_stage = [&] {
+    if (release >= 0 && tells) barrier_arrive_cluster(told + 8 * release);
+  };
+  // Products of k blocks [k, end). One group of products is always under way; what it reads is released one
+  // round later.
+  const auto k_loop = [&](float(&accumulators)[accumulators_of_model], int& k, int end) {
+    for (; k < end; ++k) {
+      barrier_wait(full + 8 * at.stage, at.parity);
+      const std::uint32_t from = ring + at.stage * L::stage_bytes;
+      const std::uint64_t a = operand_descriptor(from + group * (input_bytes / 2));
+      const std::uint64_t b = operand_descriptor(from + input_bytes);
+      wgmma_fence();
+      Wgmma<Element, Sums::columns>::add(accumulators, a, b, k != 0);
+      Wgmma<Element, Sums::columns>::add(accumulators, a + 2, b + 2, true);
+      Wgmma<Element, Sums::columns>::add(accumulators, a + 4, b + 4, true);
+      Wgmma<Element, Sums::columns>::add(accumulators, a + 6, b + 6, true);
+      wgmma_commit();
+      wgmma_wait<1>();
+      release_stage();
+      release = at.stage;
+      at.advance();
+    }
+  };
+
+  float* const all_sums = reinterpret_cast<float*>(shared + L::sums_at);
+  using Reference = typename Sums::Reference;
+  Reference* const all_references = reinterpret_cast<Reference*>(shared + L::references_at);
+  const auto sums_of = [&](int turn, int half) {
+    return all_sums + (2 * turn + half) * L::half_floats + thread;
+  };
+  const auto reference_of = [&](int turn, int half) -> Reference& {
+    return all_references[turn * cta_rows + first_row + 8 * half];
+  };
+  const auto row_sums = [&](int turn, int half) {
+    return RowSums{sums_of(turn, half) - quad_lane, L::per_lane, consumers};
+  };
+  const unsigned quad = 0xfu << (lane - quad_lane);
+
+  Sums sums;
+  int turn = 0;  // of the tile whose pairs are being added
+
+  // The row's reference after a tile was scanned, by the four lanes of a row. Old sums follow if it rises.
+  const auto raised_reference = [&](int half, typename Sums::Scan& tile) {
+    tile.join_quad();
+    const Reference reference = reference_of(turn, half);
+    if (!Sums::exceeds(tile, reference, p.scale)) return reference;  // the same in the whole quad
+    const Reference raised = Sums::raised(tile, reference, p.scale);
+    __syncwarp(quad);
+    if (quad_lane == 0) {
+      Sums::raise(row_sums(turn, half), reference, raised, p.scale, p.phase_step);
+      reference_of(turn, half) = raised;
+    }
+    __syncwarp(quad);
+    return raised;
+  };
+  // Scans a half of the rows, whose pair i is (x(i), y(i)), in registers.
+  const auto scan_half = [&](int half, const auto& x, const auto& y) {
+    typename Sums::Scan tile;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) tile.see(x(i), y(i));
+    raised_reference(half, tile);
+  };
+  // The sums of a half of the rows once more, in small code and slowly, from copies in local memory: for the
+  // rare tile whose logits are far above the reference, and for huge logits, from which a base is subtracted
+  // first.
+  const auto redo_half = [&](int half, const auto& x, const auto& y) {
+    float xs[pairs], ys[pairs];
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) xs[i] = x(i), ys[i] = y(i);
+    typename Sums::Scan tile;
+#pragma unroll 1
+    for (int i = 0; i < pairs; ++i) tile.see(xs[i], ys[i]);
+    const Reference reference = raised_reference(half, tile);
+    const float x_base = Sums::student_base(reference), y_base = Sums::teacher_base(reference);
+    sums.begin(reference);
+#pragma unroll 1
+    for (int i = 0; i < pairs; ++i) sums.add(xs[i] - x_base, ys[i] - y_base, p.scale, p.phase_step);
+  };
+  // Adds the sums of a half of the rows to what earlier tiles left.
+  const auto end_half = [&](int half, const auto& x, const auto& y) {
+    if (__any_sync(all_lanes, sums.must_redo(reference_of(turn, half)))) redo_half(half, x, y);
+    float totals[L::per_lane];
+    reduce_quad<Sums::sums>(sums.m, lane, totals);
+    float* mine = sums_of(turn, half);
+#pragma unroll
+    for (int i = 0; i < L::per_lane; ++i) mine[i * consumers] += totals[i];
+  };
+  const auto clear_sums = [&](int turns) {
+    for (int t = 0; t < turns; ++t) {
+      for (int half = 0; half < 2; ++half) {
+        for (int i = 0; i < L::per_lane; ++i) sums_of(t, half)[i * consumers] = 0;
+        if (quad_lane == 0) reference_of(t, half) = Reference{};
+      }
+    }
+    __syncwarp();
+  };
+  // Records of a finished group, named by what the order makes it from: fewer registers than the group.
+  const auto write_records = [&](int first_block, std::int64_t first_record) {
+    const Group finished = p.order.group_from(first_block, first_record);
+    __syncwarp();
+#pragma unroll 1
+    for (int t = 0; t < finished.turns; ++t) {
+      const int block = (cluster + t * p.order.clusters) % finished.blocks;
+#pragma unroll 1
+      for (int half = 0; half < 2; ++half) {
+        const int row = block * block_rows + rank * cta_rows + first_row + 8 * half;  // of the group
+        if (finished.first_block * block_rows + row >= p.tokens) continue;
+        const std::int64_t record = finished.first_record + std::int64_t{row} * finished.slots +
+                                    cluster / (finished.blocks / finished.turns);
+        Sums::write(row_sums(t, half), reference_of(t, half), quad_lane,
+                    p.records + record * Sums::record_floats);
+      }
+    }
+    __syncwarp();
+  };
+
+  // Pairs of the first half of the rows: in both models' accumulators. Of the second one, after the move:
+  // both in the teacher's registers.
+  const auto first_x = [&](int i) -> float& { return student[4 * (i / 2) + i % 2]; };
+  const auto first_y = [&](int i) -> float& { return teacher[4 * (i / 2) + i % 2]; };
+  const auto last_x = [&](int i) -> float& { return student[4 * (i / 2) + 2 + i % 2]; };
+  const auto last_y = [&](int i) -> float& { return teacher[4 * (i / 2) + 2 + i % 2]; };
+  const auto second_x = first_y;
+  const auto second_y = last_y;
+  const auto burst = [&](auto index) {
+    constexpr int b = decltype(index)::v;
+    if constexpr (b == 0) sums.begin(reference_of(turn, 1));
+#pragma unroll
+    for (int i = 4 * b; i < 4 * b + 4; ++i) {
+      sums.add(second_x(i), second_y(i), p.scale, p.phase_step);
+      if (i % 2 == 1) pin(sums.m);
+    }
+    if constexpr (b == bursts - 1) end_half(1, second_x, second_y);
+  };
+
+  TileCursor cursor(p.order, cluster);
+  // Of the tile whose second half is pending: its group, if the tile closes it, otherwise -1.
+  int closed_group = -1;
+  std::int64_t closed_record = 0;
+  const auto finish_second_half = [&](auto index) {
+    burst(index);
+    if constexpr (decltype(index)::v == bursts - 1) {
+      if (closed_group >= 0) write_records(closed_group, closed_record);
+    }
+  };
+  const auto teacher_loop_and_first_half = [&] {
+    if (cursor.first_of_group()) clear_sums(cursor.group.turns);
+    turn = cursor.turn();
+    pin(teacher);
+    int k = 0;
+    k_loop(teacher, k, p.teacher_k_blocks);
+    wgmma_wait<0>();
+    pin(student);
+    pin(teacher);
+    release_stage();
+    release = -1;
+    const int column = cursor.column_tile() * Sums::columns + 2 * quad_lane;
+    if constexpr (general) {
+#pragma unroll
+      for (int i = 0; i < accumulators_of_model; ++i) {
+        const int entry = column + i / 4 * 8 + i % 2;
+        if (entry < p.vocab) {
+          if (p.student_bias != nullptr) student[i] += p.student_bias[entry];
+          if (p.teacher_bias != nullptr) teacher[i] += p.teacher_bias[entry];
+        }
+      }
+    }
+    if (cursor.column_tile() + 1 == p.order.column_tiles) {
+      // Columns that do not exist. Where logits may be -inf these are, and never raise a reference. Otherwise
+      // -2^100: so low that both exponentials are 0, and the same in both models, so that their difference is
+      // 0 and not NaN.
+      const float no_entry = general ? -infinity() : -0x1p100f;
+#pragma unroll
+      for (int i = 0; i < accumulators_of_model; ++i) {
+        if (column + i / 4 * 8 + i % 2 >= p.vocab) student[i] = teacher[i] = no_entry;
+      }
+    }
+    if (Sums::scans_every_tile || cursor.visit < cursor.group.turns) {
+      scan_half(0, first_x, first_y);
+      scan_half(1, last_x, last_y);
+    }
+    sums.begin(reference_of(turn, 0));
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
+      sums.add(first_x(i), first_y(i), p.scale, p.phase_step);
+      if (i % 2 == 1) pin(sums.m);
+    }
+    end_half(0, first_x, first_y);
+#pragma unroll
+    for (int j = 0; j < column_groups; ++j) {
+      teacher[4 * j] = student[4 * j + 2];
+      teacher[4 * j + 1] = student[4 * j + 3];
+    }
+    pin(teacher);
+    closed_group = cursor.last_of_group() ? cursor.group.first_block : -1;
+    closed_record = cursor.group.first_record;
+    cursor.advance();
+  };
+
+  bool pending = false;
+  do {
+    pin(student);
+    int k = 0;
+    unrolled<bursts>([&](auto index) {
+      k_loop(student, k, p.student_k_blocks * (decltype(index)::v + 1) / (bursts + 1));
+      if (pending) finish_second_half(index);
+    });
+    k_loop(student, k, p.student_k_blocks);
+    teacher_loop_and_first_half();
+    pending = true;
+  } while (!cursor.done());
+  unrolled<bursts>(finish_second_half);
+}
+
+template <class Sums, class Element, bool general>
+__global__ void __launch_bounds__(384, 1)
+    sweep(const __grid_constant__ SweepMaps maps, const __grid_constant__ SweepArguments p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ unsigned char raw[];
+  __shared__ std::uint64_t barriers[2 * stages];  // most_clusters() knows by it that this body was compiled
+  using L = Layout<Sums>;
+  unsigned char* const shared = raw + ((1024 - shared_address(raw) % 1024) % 1024);
+  const std::uint32_t ring = shared_address(shared), full = shared_address(barriers),
+                      empty = full + 8 * stages;
+  const int rank = static_cast<int>(cluster_rank()), cluster = static_cast<int>(blockIdx.x) / cluster_size;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      barrier_init(full + 8 * i, 1);
+      barrier_init(empty + 8 * i, 2 * cluster_size);  // a thread of every consumer warpgroup of the cluster
+    }
+    barrier_init_fence();
+  }
+  cluster_sync();
+  if (threadIdx.x < 128) {
+    give_registers<24>();
+    if (threadIdx.x == 0) produce<L>(maps, p, ring, full, empty, cluster, rank);
+  } else {
+    take_registers<240>();
+    consume<Sums, Element, general>(p, shared, ring, full, empty, cluster, rank);
+  }
+  cluster_sync();  // a block must not end while the other one may still signal it
+#endif
+}
+
+}  // namespace fljsd::cuda::hopper
