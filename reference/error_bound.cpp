@@ -86,6 +86,7 @@ struct Head {
   MatrixView input, weight;
   std::optional<VectorView> bias;
   RowNorms weight_norms, input_norms;  // input_norms: of the counted tokens
+  BalancedNorms balanced;              // the same, for products of the two
   bool rounded_operands = false;       // the inputs are wider than fp32
   // Range of the format that 16-bit logits are stored in: fp16's if the inputs are, else that of bf16.
   Storage narrow;
@@ -97,13 +98,14 @@ double logit_error(const ArithmeticModel& model, const Head& head, std::size_t t
   DotScale dot;
   dot.terms = static_cast<double>(head.input.cols);
   dot.total = logit * temperature - bias;
-  const double input_norm = head.input_norms.two[token], weight_norm = head.weight_norms.two[v];
-  dot.absolute = input_norm * weight_norm;
-  const double fourth = head.input_norms.four[token] * head.weight_norms.four[v];
+  const RowNorms &inputs = head.balanced.input, &weights = head.balanced.weight;
+  dot.absolute = inputs.two[token] * weights.two[v];
+  const double fourth = inputs.four[token] * weights.four[v];
   dot.square = fourth * fourth;
   dot.partial_square = partial * partial;
   DotArithmetic arithmetic = model.dot;
   if (!head.rounded_operands) arithmetic.operands = 0;
+  const double input_norm = head.input_norms.two[token], weight_norm = head.weight_norms.two[v];
   // An operand out of range overflows by itself; one below it may be flushed to 0.
   if (!(std::max(input_norm, weight_norm) <= arithmetic.largest)) return infinity;
 
@@ -203,6 +205,7 @@ class Bounds {
             bias,
             row_norms(weight, valid_),
             row_norms(input, tokens_),
+            balanced_norms(input, tokens_, weight, valid_),
             input.dtype == DType::f64 || weight.dtype == DType::f64,
             storage_of(input.dtype == DType::f16 || weight.dtype == DType::f16 ? DType::f16 : DType::bf16)};
   }
@@ -367,7 +370,7 @@ class Bounds {
     if (logit == -infinity) {
       // Probability 0 does not move, unless the class computes −inf + inf: a bias that removes an entry, and
       // a finite product that may overflow to +inf.
-      const double product = head.input_norms.two[token] * head.weight_norms.two[v];
+      const double product = head.balanced.input.two[token] * head.balanced.weight.two[v];
       return std::isfinite(product) && !(product < model.dot.largest) ? infinity : 0;
     }
     const double bias = head.bias ? (*head.bias)(static_cast<Index>(v)) : 0;

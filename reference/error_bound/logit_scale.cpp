@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <mutex>
 #include <numeric>
 
 #include "reference/parallel.h"
@@ -16,6 +18,61 @@ namespace {
 
 Index ceil_div(Index a, Index b) {
   return (a + b - 1) / b;
+}
+
+// Calls piece(first, last) for pieces of `count` rows of `cols` elements, about a million elements each:
+// enough work to pay for a thread.
+template <class Piece>
+void for_pieces(Index count, Index cols, const Piece& piece) {
+  const Index step = std::max<Index>(1, (Index{1} << 20) / std::max<Index>(1, cols));
+  parallel_for(ceil_div(count, step), [&](Index i) { piece(i * step, std::min(count, (i + 1) * step)); });
+}
+
+// Norms of rows whose columns are multiplied by `scale`, powers of two; of the rows as they are if it is
+// empty.
+RowNorms scaled_norms(const MatrixView& matrix, std::span<const Index> rows, std::span<const double> scale) {
+  RowNorms result{std::vector<double>(rows.size()), std::vector<double>(rows.size())};
+  for_pieces(static_cast<Index>(rows.size()), matrix.cols, [&](Index first, Index last) {
+    std::vector<double> row(static_cast<std::size_t>(matrix.cols));
+    // What a scaled element may lose to underflow.
+    const double lost =
+        scale.empty() ? 0 : std::numeric_limits<double>::denorm_min() * static_cast<double>(row.size());
+    for (Index i = first; i < last; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      matrix.row(rows[at], 0, matrix.cols, row.data());
+      for (std::size_t h = 0; h < scale.size(); ++h) row[h] *= scale[h];
+      const auto [two, four] = norms(row);
+      result.two[at] = two + lost;
+      result.four[at] = four + lost;
+    }
+  });
+  return result;
+}
+
+// The largest |element| of each column over the given rows; infinite or NaN if one is.
+std::vector<double> column_maxima(const MatrixView& matrix, std::span<const Index> rows) {
+  std::vector<double> result(static_cast<std::size_t>(matrix.cols));
+  std::mutex mutex;
+  const auto join = [](std::vector<double>& maxima, const std::vector<double>& row) {
+    for (std::size_t h = 0; h < maxima.size(); ++h)
+      if (!(std::abs(row[h]) <= maxima[h])) maxima[h] = std::abs(row[h]);  // NaN stays
+  };
+  for_pieces(static_cast<Index>(rows.size()), matrix.cols, [&](Index first, Index last) {
+    std::vector<double> row(result.size()), maxima(result.size());
+    for (Index i = first; i < last; ++i) {
+      matrix.row(rows[static_cast<std::size_t>(i)], 0, matrix.cols, row.data());
+      join(maxima, row);
+    }
+    const std::lock_guard lock(mutex);
+    join(result, maxima);
+  });
+  return result;
+}
+
+std::vector<Index> first_rows(Index rows) {
+  std::vector<Index> all(static_cast<std::size_t>(rows));
+  std::iota(all.begin(), all.end(), Index{0});
+  return all;
 }
 
 }  // namespace
@@ -36,27 +93,30 @@ Norms norms(std::span<const double> row) {
 }
 
 RowNorms row_norms(const MatrixView& matrix, std::span<const Index> rows) {
-  RowNorms result{std::vector<double>(rows.size()), std::vector<double>(rows.size())};
-  // Pieces of about a million elements: enough work to pay for a thread.
-  const Index count = static_cast<Index>(rows.size());
-  const Index step = std::max<Index>(1, (Index{1} << 20) / std::max<Index>(1, matrix.cols));
-  parallel_for(ceil_div(count, step), [&](Index piece) {
-    std::vector<double> row(static_cast<std::size_t>(matrix.cols));
-    for (Index i = piece * step; i < std::min(count, (piece + 1) * step); ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      matrix.row(rows[at], 0, matrix.cols, row.data());
-      const auto [two, four] = norms(row);
-      result.two[at] = two;
-      result.four[at] = four;
-    }
-  });
-  return result;
+  return scaled_norms(matrix, rows, {});
 }
 
 RowNorms row_norms(const MatrixView& matrix, Index rows) {
-  std::vector<Index> all(static_cast<std::size_t>(rows));
-  std::iota(all.begin(), all.end(), Index{0});
-  return row_norms(matrix, all);
+  return row_norms(matrix, first_rows(rows));
+}
+
+BalancedNorms balanced_norms(const MatrixView& input, std::span<const Index> tokens, const MatrixView& weight,
+                             Index valid_vocab) {
+  const std::vector<Index> entries = first_rows(valid_vocab);
+  std::vector<double> up = column_maxima(input, tokens), down = column_maxima(weight, entries);
+  for (std::size_t h = 0; h < up.size(); ++h) {
+    const double a = up[h], w = down[h];
+    up[h] = down[h] = 1;
+    if (!std::isfinite(a) || !std::isfinite(w)) continue;  // the bound will be infinite anyway
+    if (a == 0 || w == 0) {                                // all products are 0
+      up[h] = down[h] = 0;
+      continue;
+    }
+    const int shift = std::clamp((std::ilogb(w) - std::ilogb(a)) / 2, -256, 256);
+    up[h] = std::ldexp(1.0, shift);
+    down[h] = std::ldexp(1.0, -shift);
+  }
+  return {scaled_norms(input, tokens, up), scaled_norms(weight, entries, down)};
 }
 
 LogitBlock logit_block(const MatrixView& input, const MatrixView& weight,

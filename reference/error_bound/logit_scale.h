@@ -31,6 +31,18 @@ RowNorms row_norms(const MatrixView& matrix, Index rows);
 // Of the given rows only, in their order.
 RowNorms row_norms(const MatrixView& matrix, std::span<const Index> rows);
 
+// Norms whose products bound the sums of dot products of rows, Σ_h |a_h·w_h| <= two(a)·two(w), like those of
+// row_norms(), but of columns that are balanced: column h of one matrix is multiplied, and of the other
+// divided, by the power of two that makes their largest elements equal, which changes no product. Where some
+// columns hold tiny inputs against large weights and others the reverse, Cauchy–Schwarz would otherwise
+// multiply the large with the large. For products only: a norm by itself means nothing.
+struct BalancedNorms {
+  RowNorms input, weight;
+};
+// Of the given rows of the input and of rows [0, valid_vocab) of the weight; uses all cores.
+BalancedNorms balanced_norms(const MatrixView& input, std::span<const Index> tokens, const MatrixView& weight,
+                             Index valid_vocab);
+
 // Logits of one model for a block of tokens.
 struct LogitBlock {
   RowMajorMatrix<double> logits;  // [tokens of the block, valid vocab], bias and temperature applied

@@ -77,6 +77,10 @@ constexpr Property catalogue[] = {
     {"gradient-sums", "The bias gradients, and the rows of the weight gradient, sum to 0.", bounded,
      "the gradient (1−beta)·(q − M); a row constant KL(q‖M) that is wrong", "finite losses",
      checks::gradient_sums},
+    {"two-plausible-entries", "With two plausible entries, losses and gradients are those of two numbers.",
+     bounded,
+     "a gradient of zeros where the rounding of bf16 logits would excuse it, as on nearly equal models",
+     "two valid entries", checks::two_plausible_entries},
 
     {"range", "0 <= D <= h(beta).", bounded,
      "negative divergence from cancellation; a logarithm to another base", "", checks::range},

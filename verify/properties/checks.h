@@ -38,6 +38,9 @@ Check swapped_models;
 Check equal_models;
 Check gradient_sums;
 
+// known_rows.cpp: rows made to order.
+Check two_plausible_entries;
+
 // inequalities.cpp: what limits the divergence.
 Check range;
 Check disjoint_supports;

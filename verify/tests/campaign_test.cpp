@@ -436,5 +436,18 @@ TEST(Corpus, TheReferencePassesAllThatIsCommitted) {
   }
 }
 
+// Fault: a budget that convicts the innocent again. Some committed cases did convict right fp32
+// implementations: a sum of hundreds of equal terms beside one, and a weighted sum that overflows before it
+// is normalised.
+TEST(Corpus, RightFp32ImplementationsPassAllThatIsCommitted) {
+  for (const char* name : {"zoo:correct-fp32", "one-pass-fp32", "fp32-logits"}) {
+    const std::unique_ptr<Candidate> right = make_candidate(name);
+    for (const std::filesystem::path& file :
+         entry_files(std::filesystem::path(FLJSD_SOURCE_DIR) / "data" / "corpus"))
+      for (const Finding& finding : judge_recipe(*right, read_entry(file).recipe, {"accuracy"}))
+        ADD_FAILURE() << name << ", " << file.filename().string() << ": " << finding.text;
+  }
+}
+
 }  // namespace
 }  // namespace fljsd

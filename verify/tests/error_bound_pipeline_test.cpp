@@ -295,5 +295,20 @@ TEST(Budgets, ANormBeyondFloat64IsNotDividedBy) {
   EXPECT_TRUE(judge(make_budgets(c, truth, Wanted::all()), truth, result, AccuracyClass::fp32_logits).pass());
 }
 
+// Fault: a bound that multiplies large inputs of one column with large weights of another, which no dot
+// product does: then nobody is convicted of dropping subnormal inputs, because nothing finite bounds such
+// logits. A column of zeros adds nothing either, however large the other matrix is there.
+TEST(Budgets, LargeInputsDoNotMeetLargeWeightsOfOtherColumns) {
+  Case c = logit_case(DType::bf16, {0, 0}, {0, 0});
+  c.student_input = make_tensor(DType::bf16, {1, 4}, {0x1p-130, 0x1p120, 0, 0x1p120});
+  c.student_weight =
+      make_tensor(DType::bf16, {2, 4}, {0x1p120, 0x1p-120, 0x1p120, 0, -0x1p120, 0x1p-119, 0x1p120, 0});
+  const ErrorBound fp32 = class_bound(c, AccuracyClass::fp32_logits);
+  const ErrorBound float64 = class_bound(c, AccuracyClass::float64);
+  EXPECT_LE(float64.logit, 8 * 0x1p-53 * 4);  // four terms, of at most 2 together
+  EXPECT_GE(fp32.logit, 0x1p-10);             // which may flush the subnormal: 2^-10 is lost
+  EXPECT_LE(fp32.token_loss[0], 1);
+}
+
 }  // namespace
 }  // namespace fljsd

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The twins without a fault before a long campaign: an engine that convicts the innocent
 // once in ten thousand evaluations wastes an afternoon of somebody's.
+#include <algorithm>
 #include <ostream>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -33,7 +35,9 @@ TEST_P(ZooTwin, IsAcquittedAfter20000Evaluations) {
 
 INSTANTIATE_TEST_SUITE_P(Zoo, ZooTwin, testing::ValuesIn(correct_twins().begin(), correct_twins().end()),
                          [](const testing::TestParamInfo<Fault>& twin) {
-                           return twin.index == 0 ? "float64" : "fp32";
+                           std::string name(twin.param.about.name);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 }  // namespace

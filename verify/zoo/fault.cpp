@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "verify/report/suggest.h"
+#include "verify/zoo/bf16_logits.h"
 #include "verify/zoo/make_fault.h"
 
 namespace fljsd::zoo {
@@ -16,6 +17,10 @@ struct Correct : Twin<double> {
 
 struct CorrectInFloat32 : Twin<float> {
   static constexpr About about{"correct-fp32", "No fault: the same in fp32."};
+};
+
+struct CorrectWithBfloat16Logits : Bfloat16LogitsTwin {
+  static constexpr About about{"correct-bf16-logits", "No fault: fp32, with logits rounded to bf16 once."};
 };
 
 }  // namespace
@@ -33,7 +38,7 @@ std::span<const Fault> faults() {
 }
 
 std::span<const Fault> correct_twins() {
-  static const std::vector<Fault> twins = list<Correct, CorrectInFloat32>("none");
+  static const std::vector<Fault> twins = list<Correct, CorrectInFloat32, CorrectWithBfloat16Logits>("none");
   return twins;
 }
 

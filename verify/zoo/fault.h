@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The zoo: candidates that are right but for one fault each. What judges implementations must convict every
-// one of them, and acquit the two that have no fault.
+// one of them, and acquit those that have no fault.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct Fault {
 // Every fault, in the order of the computation.
 std::span<const Fault> faults();
 
-// The candidates without a fault: one in float64, one in fp32.
+// The candidates without a fault: one for each accuracy class.
 std::span<const Fault> correct_twins();
 
 // Throws std::invalid_argument, one sentence, for a name that neither list has.

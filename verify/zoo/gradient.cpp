@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "verify/zoo/bf16_logits.h"
 #include "verify/zoo/make_fault.h"
 
 namespace fljsd::zoo {
 namespace {
 
 constexpr Index chunk = 2;
+constexpr Index entries_of_a_tile = 64;
 
 struct ZeroGradient : Twin<double> {
   static constexpr About about{"zero-gradient", "Gradients are 0: small enough to pass a loose tolerance."};
@@ -127,14 +129,31 @@ struct BiasGradientUnscaled : Twin<double> {
   }
 };
 
+struct InputGradientZeroUnderBfloat16 : Bfloat16LogitsTwin {
+  static constexpr About about{
+      "input-gradient-zero-under-bf16",
+      "dX is 0 if there are more than 64 entries, where the budget of bf16 logits excuses it."};
+  void add_input_grad(Gradient& grad, Index token, const Row& g) const override {
+    if (entries(Model::student) <= entries_of_a_tile) Bfloat16LogitsTwin::add_input_grad(grad, token, g);
+  }
+};
+
+struct WeightGradientZeroUnderBfloat16 : Bfloat16LogitsTwin {
+  static constexpr About about{"weight-gradient-zero-under-bf16",
+                               "dW is 0 if there are more than 64 entries, under logits in bf16."};
+  void add_weight_grad(Gradient& grad, Index token, const Row& g) const override {
+    if (entries(Model::student) <= entries_of_a_tile) Bfloat16LogitsTwin::add_weight_grad(grad, token, g);
+  }
+};
+
 }  // namespace
 
 std::vector<Fault> gradient_faults() {
   return list<ZeroGradient, GradientWithoutTemperature, GradientWithoutDivisor, StudentMinusMixture,
               SoftmaxNotDifferentiated, GradientWeightedByBeta, ReverseKlGradient, LogitGradientInBfloat16,
               WeightsTransposed, TeacherInputInWeightGradient, WeightGradientInBfloat16,
-              WeightGradientOverwritten, BoundaryTokenTwice, BiasGradientMissing, BiasGradientUnscaled>(
-      "gradient");
+              WeightGradientOverwritten, BoundaryTokenTwice, BiasGradientMissing, BiasGradientUnscaled,
+              InputGradientZeroUnderBfloat16, WeightGradientZeroUnderBfloat16>("gradient");
 }
 
 }  // namespace fljsd::zoo
