@@ -29,8 +29,9 @@
  *     once, each call with a workspace and outputs of its own.
  *   - Every size and offset is 64-bit: tokens x vocab may exceed 2^31. Each single size is at most 2^30.
  *   - The same call on the same device with the same plan gives the same bits.
- *   - Logits beyond about 1e9 in magnitude, whose neighbours in fp32 are 64 apart, may make the token one
- *     without a distribution: NaN.
+ *   - Logits over the temperature may have any magnitude up to 2^125 (4e37): they are taken relative to a
+ *     logit of their row before anything is multiplied. Beyond, an entry may count as impossible. A logit
+ *     whose products leave fp32 is infinite, and +inf makes the token one without a distribution: NaN.
  *   - Structures grow at their end: set struct_size to sizeof the structure as compiled.
  */
 #ifndef FLJSD_H

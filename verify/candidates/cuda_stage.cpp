@@ -46,9 +46,9 @@ class OneFormat {
   std::vector<std::vector<float>> storage_;
 };
 
-// Whether a token that counts has a finite logit that the stages promise nothing about (fljsd.h: neighbours
-// in fp32 are 64 apart there). A cheap bound on all logits goes first.
-constexpr double largest_logit = 0x1p29;
+// Whether a token that counts has a finite logit that the stages promise nothing about (fljsd.h: differences
+// of two such logits, in bits, leave fp32). A cheap bound on all logits goes first.
+constexpr double largest_logit = 0x1p125;
 
 double largest_magnitude(const MatrixView& m) {
   double largest = 0;
@@ -128,7 +128,7 @@ class CudaStage : public Candidate {
  private:
   Outcome run(Problem problem, const Options& options, const Request& request, std::size_t misalignment) {
     if (has_enormous_logits(problem, options))
-      return Unsupported{"unsupported: logits beyond 2^29 in magnitude"};
+      return Unsupported{"unsupported: logits beyond 2^125 in magnitude"};
     const OneFormat student(problem.student_input, problem.student_weight);
     const OneFormat teacher(problem.teacher_input, problem.teacher_weight);
     StageRequest call_request;

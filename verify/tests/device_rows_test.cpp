@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The row arithmetic of the CUDA stages on the host, judged as the stages are: by the budget of the class
 // that they declare, on random recipes of all input families.
+#include <cmath>
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -19,6 +20,12 @@ std::uint64_t recipes() {
   return text == nullptr ? 600 : std::strtoull(text, nullptr, 10);
 }
 
+// FLJSD_DEVICE_ROWS_SEED: of the first one.
+std::uint64_t first_recipe() {
+  const char* text = std::getenv("FLJSD_DEVICE_ROWS_SEED");
+  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+}
+
 Verdict judged(DeviceStage stage, const Recipe& recipe) {
   const Case c = make_case(recipe);
   const Wanted wanted{true, true, c.student_bias.has_value(), std::nullopt};
@@ -35,6 +42,23 @@ bool has_f64(const Case& c) {
          (p.teacher_bias && p.teacher_bias->dtype == DType::f64);
 }
 
+// What the stages promise nothing about (cuda/fljsd.h).
+bool has_enormous_logits(const Case& c) {
+  const Problem p = c.problem();
+  for (Index t = 0; t < p.tokens(); ++t) {
+    if (!is_counted(p, c.options, t)) continue;
+    for (const auto& [input, weight] :
+         {std::pair{p.student_input, p.student_weight}, std::pair{p.teacher_input, p.teacher_weight}}) {
+      for (Index v = 0; v < valid_vocab(p, c.options); ++v) {
+        double product = 0;
+        for (Index h = 0; h < input.cols; ++h) product += input(t, h) * weight(v, h);
+        if (std::isfinite(product) && std::abs(product) / c.options.temperature > 0x1p125) return true;
+      }
+    }
+  }
+  return false;
+}
+
 void expect_kept(DeviceStage stage, const std::string& text) {
   const Verdict verdict = judged(stage, parse_recipe(text));
   EXPECT_TRUE(verdict.pass()) << (stage == DeviceStage::stored ? "stored: " : "one pass: ") << text << '\n'
@@ -43,9 +67,10 @@ void expect_kept(DeviceStage stage, const std::string& text) {
 
 TEST(DeviceRows, KeepTheirClassOnRandomRecipes) {
   int failures = 0;
-  for (std::uint64_t seed = 1; seed <= recipes() && failures < 12; ++seed) {
+  for (std::uint64_t seed = first_recipe(); seed < first_recipe() + recipes() && failures < 12; ++seed) {
     const Recipe recipe = random_recipe(seed);
-    if (has_f64(make_case(recipe))) continue;
+    const Case c = make_case(recipe);
+    if (has_f64(c) || has_enormous_logits(c)) continue;
     for (const DeviceStage stage : {DeviceStage::stored, DeviceStage::one_pass}) {
       const Verdict verdict = judged(stage, recipe);
       if (verdict.pass()) continue;

@@ -44,12 +44,7 @@ TEST_P(Candidates, KeepTheirClassOnRandomRecipes) {
       ADD_FAILURE() << to_text(recipe) << ": " << failure->text;
       continue;
     }
-    // At beta = 1 gradients are q·(log(q/p) − KL(q‖p)), and the stages round KL by itself: 2^-24 of it, where
-    // an entry with nearly all of q should have a gradient near 0. The class promises more than that for
-    // models that hardly overlap; until the stages keep it, `fljsd fuzz` says so, and here only losses are
-    // judged.
-    const bool gradients = c.options.beta != 1;
-    const Wanted wanted{gradients, gradients, gradients && c.student_bias.has_value(), std::nullopt};
+    const Wanted wanted{true, true, c.student_bias.has_value(), std::nullopt};
     const Truth truth{linear_jsd<double>(c.problem(), c.options, wanted), false};
     const Answer& answer = std::get<Answer>(outcome);
     const Verdict verdict =
