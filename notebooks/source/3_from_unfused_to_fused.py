@@ -72,7 +72,7 @@ for stage in stages:
     axis.loglog([operations(row["tokens"], "forward") / (weights + 2 * row["tokens"] * H * 2) for row in found],
                 [operations(row["tokens"], "forward") / row["median_ms"] / 1e9 for row in found], "o", ms=5,
                 color=COLOURS[colour[stage]], label=stage)
-axis.set(ylim=(60, 1500))
+axis.set(ylim=(20, 1500))
 axis.legend(fontsize=8, loc="lower right")
 plt.show()
 ridge = datasheet["bf16 operations/s"] / datasheet["bytes/s"]
