@@ -67,7 +67,8 @@ print(f"\nThe true loss is {deep['true_loss']:.6f}; ln 2 is {np.log(2):.6f}.")
 # %% [markdown]
 # The loss is *saturated*: with logits spread over tens of nats, two independent models hardly ever agree on a token, and
 # any two such rows, right or wrong, have a loss near $\ln 2$. A test that compares the scalar loss on these inputs
-# passes whatever one does to the logits. The gradients fail it by a factor that an answer of zeros would not reach.
+# passes whatever one does to the logits. The gradients, meanwhile, are about as far off as an answer of zeros, or much
+# further.
 #
 # *In practice:* judge gradients, on inputs on which they are not tiny, and put beside each error what zeros would score.
 # `./fljsd check` prints that column.
@@ -102,8 +103,8 @@ show_table(["step", "what " + wanted[0] + " does", "adds"],
 # %% [markdown]
 # Two lessons. *Rounding the logits* to bf16 costs about as much as the gradient itself, in every pipeline that does it.
 # *Rounding the log-probabilities* as well, as automatic differentiation in bf16 does, is far worse: a log-probability
-# near −20 is then off by 0.06, and the gradient is a small difference of terms that no longer cancel. With fp32 logits
-# what is left is the unavoidable: gradients are stored in bf16.
+# near −20 is then off by 0.06, and the gradient is a small difference of terms that no longer cancel. With fp32 logits and
+# a formula that does not cancel (`fp32-logits-softplus`), what is left is what storing gradients in bf16 costs.
 #
 # The same at a size that takes seconds, so that you can change it (`./fljsd audit --help`):
 
