@@ -8,6 +8,7 @@
 // order (rounding/ordered_product.h, rounding/tree_sum.h); a GPU sums in another order, its tensor cores
 // align and truncate products instead of rounding each sum, its compiler contracts a·b + c, and its
 // exponentials are off by an ulp or two. The rounding to a stored format, which dominates, is the same.
+// One model is nearer to the machine: the logits of `hopper` are those of an H200, bit for bit.
 //
 // Elementary functions are those of the C library, so the last bit of an fp32 value may differ between
 // machines.

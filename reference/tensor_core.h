@@ -3,7 +3,7 @@
 //
 // A tensor core does not round each addition. It adds a block of products and the accumulator at once, as
 // integers: every addend is shifted to the exponent of the largest and what falls off is dropped, and so is
-// what the sum has beyond the 24 bits of fp32. docs/error_analysis.md, "Tensor cores", says what of this was
+// what the sum has beyond the 24 bits of fp32. docs/error_analysis.md, section 11, says what of this was
 // observed on a device and what is inferred; tensor_core_bound.h has the error bound.
 #pragma once
 
@@ -22,7 +22,8 @@ struct TensorCore {
   bool operator==(const TensorCore&) const = default;
 };
 
-// H100 and H200, bf16 and fp16 operands.
+// H200, and so H100, with bf16 or fp16 operands, through wgmma and mma.sync alike; data/tensor_core holds its
+// answers.
 inline constexpr TensorCore hopper_tensor_core{.block = 16, .fraction_bits = 25, .least_exponent = -133};
 
 // accumulator + Σ_k a[k]·b[k] for count elements of `dtype` (bf16 or f16) given by their bits; a last block

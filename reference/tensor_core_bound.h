@@ -10,7 +10,7 @@ namespace fljsd {
 // order of the products. `absolute` >= Σ |a_k|·|b_k|, where a factor that is subnormal counts as the smallest
 // normal number of its format. With B = ceil(count / block) blocks and F = fraction_bits:
 //
-//   B·(block·2^−F + 2^−23)·absolute  +  B·(block·2^(least_exponent − F) + 2^−149)
+//   B·(block·2^−F + 2^−23)·absolute  +  B·(block·2^(−126 − F) + 2^−149)
 //
 // For Hopper the factor is 5/16·2^−23 for each product: 5/8 of what γ_n with u = 2^−24 allows, to which
 // truncation does not keep. Infinite where the sum may overflow.

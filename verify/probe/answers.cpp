@@ -16,10 +16,14 @@ std::string hex(std::uint64_t value, int digits) {
 
 std::string to_text(const Probe& probe) {
   std::string text;
-  for (std::size_t k = 0; k < probe.a.size(); ++k) {
+  for (std::size_t k = 0, next = 0; k < probe.a.size(); k = next) {
+    const auto same = [&](std::size_t i) { return probe.a[i] == probe.a[k] && probe.b[i] == probe.b[k]; };
+    for (next = k + 1; next < probe.a.size() && same(next);) ++next;
     if (probe.a[k] == 0 && probe.b[k] == 0) continue;
     if (!text.empty()) text += ' ';
-    text += std::to_string(k) + ':' + hex(probe.a[k], 4) + '*' + hex(probe.b[k], 4);
+    text += std::to_string(k);
+    if (next > k + 1) text += '-' + std::to_string(next - 1);
+    text += ':' + hex(probe.a[k], 4) + '*' + hex(probe.b[k], 4);
   }
   return text;
 }
@@ -30,24 +34,34 @@ Probe parse_probe(std::string_view group, std::string_view question, std::uint32
   probe.c = c;
   const char* at = question.data();
   const char* const end = at + question.size();
+  const auto refuse = [&](bool wrong) {
+    if (wrong) throw std::invalid_argument("'" + std::string(question) + "' is not a question.");
+  };
   const auto number = [&](auto& value, int base) {
     const auto [next, error] = std::from_chars(at, end, value, base);
-    if (error != std::errc{}) throw std::invalid_argument("not a question: " + std::string(question));
+    refuse(error != std::errc{});
     at = next;
   };
-  const auto sign = [&](char expected) {
-    if (at == end || *at++ != expected)
-      throw std::invalid_argument("not a question: " + std::string(question));
-  };
+  const auto skip = [&](char expected) { refuse(at == end || *at++ != expected); };
   while (at != end) {
-    if (at != question.data()) sign(' ');
-    std::size_t k = 0;
-    number(k, 10);
-    if (k >= probe.a.size()) throw std::invalid_argument("not a question: " + std::string(question));
-    sign(':');
-    number(probe.a[k], 16);
-    sign('*');
-    number(probe.b[k], 16);
+    if (at != question.data()) skip(' ');
+    std::size_t first = 0;
+    std::uint16_t a = 0, b = 0;
+    number(first, 10);
+    std::size_t last = first;
+    if (at != end && *at == '-') {
+      skip('-');
+      number(last, 10);
+    }
+    refuse(first > last || last >= probe.a.size());
+    skip(':');
+    number(a, 16);
+    skip('*');
+    number(b, 16);
+    std::fill(probe.a.begin() + static_cast<std::ptrdiff_t>(first),
+              probe.a.begin() + static_cast<std::ptrdiff_t>(last) + 1, a);
+    std::fill(probe.b.begin() + static_cast<std::ptrdiff_t>(first),
+              probe.b.begin() + static_cast<std::ptrdiff_t>(last) + 1, b);
   }
   return probe;
 }

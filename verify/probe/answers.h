@@ -14,7 +14,7 @@ namespace fljsd::probe {
 
 std::string hex(std::uint64_t value, int digits);
 
-// "0:3f80*bf80 7:4000*3f80": place, bits of a and of b; pairs of +0 are left out.
+// "0:3f80*bf80 7-9:4000*3f80": places, bits of a and of b there; pairs of +0 are left out.
 std::string to_text(const Probe& probe);
 // The inverse. Throws std::invalid_argument for text that is not a question.
 Probe parse_probe(std::string_view group, std::string_view question, std::uint32_t c);

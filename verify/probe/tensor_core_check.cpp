@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -133,6 +134,44 @@ class DeviceCopy {
   void* data = nullptr;
 };
 
+// Candidates in the order in which they are tried.
+std::vector<SumOrder> orders(int split_k) {
+  std::vector<SumOrder> all;
+  for (const Index first_tile : {0, 64, 32, 16})
+    for (const Index step : {64, 32, 16}) all.push_back({split_k, step, first_tile});
+  return all;
+}
+
+// Every so many answers, for all of them where they are few.
+std::size_t count_differences(const Products& p, const Bits& d, const SumOrder& order, Index every) {
+  std::atomic<std::size_t> different{0};
+  parallel_for((p.rows * p.cols + every - 1) / every, [&](Index j) {
+    const Index i = j * every;
+    const float model = ordered_dot(order, hopper_tensor_core, p.dtype, p.a.data() + i / p.cols * p.depth,
+                                    p.b.data() + i % p.cols * p.depth, p.depth);
+    different += std::bit_cast<std::uint32_t>(model) != d[static_cast<std::size_t>(i)];
+  });
+  return different;
+}
+
+// The order under which the model predicts a sample of the answers; null if none does.
+std::optional<SumOrder> find_order(const Products& p, const Bits& d, int split_k) {
+  for (const SumOrder& order : orders(split_k))
+    if (count_differences(p, d, order, std::max<Index>(1, p.rows * p.cols / 251)) == 0) return order;
+  return std::nullopt;
+}
+
+Bits predict_in_order(const Products& p, const SumOrder& order) {
+  Bits d(static_cast<std::size_t>(p.rows * p.cols));
+  parallel_for(p.rows, [&](Index row) {
+    for (Index col = 0; col < p.cols; ++col)
+      d[static_cast<std::size_t>(row * p.cols + col)] = std::bit_cast<std::uint32_t>(
+          ordered_dot(order, hopper_tensor_core, p.dtype, p.a.data() + row * p.depth,
+                      p.b.data() + col * p.depth, p.depth));
+  });
+  return d;
+}
+
 // The logits as the CUDA stages compute them, by the default algorithm and by the one that measuring chooses.
 void check_stage(Book& book, const std::string& what, const Products& p, const Bits& model, double seconds) {
   const DeviceCopy a(p.a.data(), p.a.size() * 2), b(p.b.data(), p.b.size() * 2);
@@ -157,7 +196,14 @@ void check_stage(Book& book, const std::string& what, const Products& p, const B
     Bits answer(size);
     if (cudaMemcpy(answer.data(), d.data, size * 4, cudaMemcpyDeviceToHost) != cudaSuccess)
       throw std::runtime_error("cannot copy the logits.");
-    book.compare(what, tuned ? "stage's GEMM tuned" : "stage's GEMM", answer, model, seconds);
+    const std::string how = tuned ? "stage's GEMM tuned" : "stage's GEMM";
+    std::optional<SumOrder> order = find_order(p, answer, 1);
+    for (int split_k = 2; split_k <= 8 && !order; ++split_k) order = find_order(p, answer, split_k);
+    if (!order || order->slices == 1) {
+      book.compare(what, how, answer, model, seconds);
+    } else {
+      book.compare(what, how + ' ' + to_text(*order), answer, predict_in_order(p, *order), seconds);
+    }
     std::printf("%s: %s\n", what.c_str(), gemm.describe().c_str());
   }
 }
@@ -186,26 +232,6 @@ void check_families(Book& book, std::uint64_t seed) {
   }
 }
 
-// Candidates in the order in which they are tried.
-std::vector<SumOrder> orders(int split_k) {
-  std::vector<SumOrder> all;
-  for (const Index first_tile : {0, 64, 32, 16})
-    for (const Index step : {64, 32, 16}) all.push_back({split_k, step, first_tile});
-  return all;
-}
-
-// Every so many answers, for all of them where they are few.
-std::size_t count_differences(const Products& p, const Bits& d, const SumOrder& order, Index every) {
-  std::atomic<std::size_t> different{0};
-  parallel_for((p.rows * p.cols + every - 1) / every, [&](Index j) {
-    const Index i = j * every;
-    const float model = ordered_dot(order, hopper_tensor_core, p.dtype, p.a.data() + i / p.cols * p.depth,
-                                    p.b.data() + i % p.cols * p.depth, p.depth);
-    different += std::bit_cast<std::uint32_t>(model) != d[static_cast<std::size_t>(i)];
-  });
-  return different;
-}
-
 // For each algorithm the first order that explains a sample, and how many of all answers it does not predict.
 void check_cublaslt(const std::string& folder) {
   std::FILE* const table = std::fopen((folder + "/cublaslt.csv").c_str(), "w");
@@ -220,14 +246,12 @@ void check_cublaslt(const std::string& folder) {
       Index compared = p.rows * p.cols;
       if (!answer.d.empty()) {
         const Index size = p.rows * p.cols;
-        for (const SumOrder& order : orders(std::max(1, answer.split_k))) {
-          if (count_differences(p, answer.d, order, std::max<Index>(1, size / 251)) != 0) continue;
+        if (const auto order = find_order(p, answer.d, std::max(1, answer.split_k))) {
           // 2^16 answers at most: the model of these orders is the slow one.
           const Index every = std::max<Index>(1, size >> 16);
-          order_text = to_text(order);
+          order_text = to_text(*order);
           compared = (size + every - 1) / every;
-          different = count_differences(p, answer.d, order, every);
-          break;
+          different = count_differences(p, answer.d, *order, every);
         }
       }
       std::fprintf(table, "%s,%s,%d,%d,%s,%s,%td,%zu\n", cublaslt_version().c_str(), label(plan).c_str(),

@@ -54,7 +54,11 @@ class Table {
 };
 
 void ask_fixed_probes(const std::string& folder) {
+  // Answers that repeat wgmma's are left out. Without c: where c is a zero.
   Table table(folder, "probes.csv", "dtype,group,question,c,wgmma,wgmma_without_c,mma");
+  const auto other = [](std::uint32_t answer, std::uint32_t than) {
+    return answer == than ? std::string() : hex(answer, 8);
+  };
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const std::vector<Probe> probes = fixed_probes(dtype);
     Products products = probe_products(dtype, probes);
@@ -62,10 +66,12 @@ void ask_fixed_probes(const std::string& folder) {
     const auto mma = probe_answers(multiply_on_device(Instruction::mma, products), probes.size());
     products.c.clear();
     const auto without_c = probe_answers(multiply_on_device(Instruction::wgmma_n8, products), probes.size());
-    for (std::size_t i = 0; i < probes.size(); ++i)
+    for (std::size_t i = 0; i < probes.size(); ++i) {
+      const bool zero = (probes[i].c & 0x7fffffff) == 0;
       table.line(std::string(fljsd::name(dtype)) + ',' + probes[i].group + ',' + to_text(probes[i]) + ',' +
-                 hex(probes[i].c, 8) + ',' + hex(wgmma[i], 8) + ',' + hex(without_c[i], 8) + ',' +
-                 hex(mma[i], 8));
+                 hex(probes[i].c, 8) + ',' + hex(wgmma[i], 8) + ',' +
+                 (zero ? other(without_c[i], wgmma[i]) : "") + ',' + other(mma[i], wgmma[i]));
+    }
     std::printf("%s: %zu fixed probes\n", fljsd::name(dtype), probes.size());
   }
   table.close();

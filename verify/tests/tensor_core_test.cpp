@@ -7,15 +7,20 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include "reference/exact_dot.h"
+#include "reference/parallel.h"
 #include "reference/rounding/tensor_core_products.h"
 #include "reference/tensor_core_bound.h"
-#include "verify/probe/random_products.h"
+#include "verify/probe/answers.h"
+#include "verify/probe/plan.h"
 
 namespace fljsd {
 namespace {
@@ -87,6 +92,114 @@ TEST(TensorCoreProducts, AreTheSingleOnes) {
             << probe::name(kind) << ' ' << i;
       }
     }
+}
+
+// The lines of a file of data/tensor_core after the header, cut at commas.
+std::vector<std::vector<std::string>> read_table(const std::string& file) {
+  std::ifstream in(std::string(FLJSD_SOURCE_DIR) + "/data/tensor_core/" + file);
+  std::vector<std::vector<std::string>> rows;
+  std::string line;
+  while (std::getline(in, line)) {
+    std::vector<std::string> fields(1);
+    for (const char c : line) c == ',' ? fields.emplace_back() : fields.back() += c;
+    rows.push_back(fields);
+  }
+  if (!rows.empty()) rows.erase(rows.begin());
+  return rows;
+}
+
+std::uint32_t parse_hex(const std::string& text) {
+  return static_cast<std::uint32_t>(std::stoull(text, nullptr, 16));
+}
+
+// Fault: any detail of the model that an H200 does otherwise: how many products are added at once, the width
+// of alignment, truncation, the accumulator's place, subnormals, zeros, infinities, NaN, overflow, underflow.
+TEST(TensorCoreAnswers, FixedProbesAreAnsweredAsByTheDevice) {
+  const auto rows = read_table("probes.csv");
+  std::size_t i = 0;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const probe::Probe& expected : probe::fixed_probes(dtype)) {
+      ASSERT_LT(i, rows.size());
+      const std::vector<std::string>& row = rows[i++];
+      ASSERT_EQ(row.size(), 7u);
+      const probe::Probe asked = probe::parse_probe(row[1], row[2], parse_hex(row[3]));
+      // What was asked is what fixed_probes() asks.
+      ASSERT_EQ(row[0], name(dtype));
+      ASSERT_EQ(asked.group, expected.group);
+      ASSERT_TRUE(asked.a == expected.a && asked.b == expected.b && asked.c == expected.c) << row[2];
+      const std::uint32_t answer = bits(tensor_core_dot(hopper_tensor_core, dtype, asked.a.data(),
+                                                        asked.b.data(), 16, std::bit_cast<float>(asked.c)));
+      EXPECT_EQ(probe::hex(answer, 8), row[4])
+          << row[0] << ' ' << row[1] << ": " << row[2] << " + " << row[3];
+      // Fields that say nothing else say the same: without an accumulator, and by mma.sync.
+      EXPECT_EQ(row[5], "");
+      EXPECT_EQ(row[6], "");
+    }
+  EXPECT_EQ(i, rows.size());
+}
+
+// Fault: as above, where no probe looked.
+TEST(TensorCoreAnswers, RandomProductsAreAnsweredAsByTheDevice) {
+  const auto rows = read_table("random.csv");
+  std::size_t i = 0;
+  for (const probe::RandomPlan& plan : probe::random_plans()) {
+    const Products p = probe::make_products(plan);
+    std::vector<std::uint32_t> d(p.c.size());
+    parallel_for(p.batch * p.rows, [&](Index row) {
+      for (Index col = 0; col < p.cols; ++col) {
+        const auto at = static_cast<std::size_t>(row * p.cols + col);
+        d[at] = bits(tensor_core_dot(hopper_tensor_core, p.dtype, p.a.data() + row * p.depth,
+                                     p.b.data() + (row / p.rows * p.cols + col) * p.depth, p.depth,
+                                     std::bit_cast<float>(p.c[at])));
+      }
+    });
+    for (const std::uint64_t fingerprint : probe::fingerprints(p, d)) {
+      ASSERT_LT(i, rows.size());
+      const std::vector<std::string>& row = rows[i++];
+      ASSERT_EQ(row.size(), 4u);
+      ASSERT_EQ(row[0], probe::label(plan));
+      for (const int instruction : {2, 3})
+        EXPECT_EQ(probe::hex(fingerprint, 16), row[static_cast<std::size_t>(instruction)])
+            << row[0] << ", tiles from " << row[1];
+    }
+  }
+  EXPECT_EQ(i, rows.size());
+}
+
+// Fault: a vectorised product that errs on data as they come, and in long sums.
+TEST(TensorCoreAnswers, LogitsOfTheFamiliesAreThoseOfTheDevice) {
+  const auto rows = read_table("families.csv");
+  std::size_t i = 0;
+  for (const probe::FamilyPlan& plan : probe::family_plans()) {
+    const Products p = probe::make_products(plan);
+    std::vector<Index> tokens(static_cast<std::size_t>(p.rows));
+    std::iota(tokens.begin(), tokens.end(), Index{0});
+    const std::vector<float> logits =
+        tensor_core_products(hopper_tensor_core, {p.dtype, p.a.data(), p.rows, p.depth, p.depth}, tokens,
+                             {p.dtype, p.b.data(), p.cols, p.depth, p.depth}, p.cols);
+    std::vector<std::uint32_t> d;
+    for (const float logit : logits) d.push_back(bits(logit));
+    for (const std::uint64_t fingerprint : probe::fingerprints(p, d)) {
+      ASSERT_LT(i, rows.size());
+      const std::vector<std::string>& row = rows[i++];
+      ASSERT_EQ(row.size(), 5u);
+      ASSERT_EQ(row[0], probe::label(plan));
+      for (const int instruction : {2, 3, 4})
+        if (const std::string& answer = row[static_cast<std::size_t>(instruction)]; !answer.empty()) {
+          EXPECT_EQ(probe::hex(fingerprint, 16), answer) << row[0] << ", tokens from " << row[1];
+        }
+    }
+  }
+  EXPECT_EQ(i, rows.size());
+}
+
+// Fault: a question that cannot be read back, or text that is taken for one.
+TEST(TensorCoreAnswers, QuestionsAreReadBack) {
+  for (const char* text : {"", "0:3f80*bf80", "0-15:0001*8000", "3:3f80*3f80 5-6:0000*8000 15:ffff*0000"})
+    EXPECT_EQ(probe::to_text(probe::parse_probe("", text, 0)), text);
+  for (const char* text : {"16:3f80*bf80", "2-1:3f80*bf80", "0:3f80", "0:3f80*", "x", "0:3f80*bf80 ",
+                           "0;3f80*bf80", "0:3f80*bf801"})
+    EXPECT_THROW(probe::parse_probe("", text, 0), std::invalid_argument) << text;
 }
 
 struct Drawn {
