@@ -153,8 +153,8 @@ typedef struct fljsd_stage {
   uint64_t struct_size;    /* sizeof(fljsd_stage), set by the caller */
   const char* name;        /* e.g. "chunked-vocab" */
   const char* description; /* one sentence */
-  int32_t is_baseline;  /* nonzero: matrix products only; loss and token_loss are set to NaN, gradients mean
-                           nothing */
+  int32_t is_baseline;  /* nonzero: matrix products only; loss is set to NaN, and token_loss too unless the
+                           description says otherwise; gradients mean nothing */
   int32_t logits_dtype; /* fljsd_dtype that logits are rounded to before the loss is taken */
   int32_t minimum_capability; /* 10 * major + minor of the oldest GPU it runs on */
   int32_t reserved;
@@ -169,7 +169,7 @@ FLJSD_API int32_t fljsd_version(void);
  * none. Valid until the next call of this thread. */
 FLJSD_API const char* fljsd_last_error(void);
 
-/* Stages are numbered 0 .. fljsd_stage_count() - 1, the baseline first. The strings live as long as the
+/* Stages are numbered 0 .. fljsd_stage_count() - 1, the baselines first. The strings live as long as the
  * library. */
 FLJSD_API int32_t fljsd_stage_count(void);
 FLJSD_API fljsd_status fljsd_stage_get(int32_t index, fljsd_stage* stage);

@@ -43,6 +43,8 @@ void require_device(const StageEntry& stage, const Device& device);
 
 // One file each.
 std::unique_ptr<Stage> make_gemm_stage(const Settings& settings);
+std::unique_ptr<Stage> make_hopper_gemm(const Settings& settings);
+std::unique_ptr<Stage> make_hopper_log_sum_exp(const Settings& settings);
 std::unique_ptr<Stage> make_unfused(const Settings& settings);
 std::unique_ptr<Stage> make_unfused_bf16_logits(const Settings& settings);
 std::unique_ptr<Stage> make_chunked_tokens(const Settings& settings);

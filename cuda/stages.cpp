@@ -11,6 +11,12 @@ std::span<const StageEntry> stages() {
        "Only the matrix products, with logits in the inputs' format: the time that everything is compared "
        "with.",
        true, FLJSD_BF16, 80, make_gemm_stage},
+      {"hopper-gemm", "The same products by a kernel of our own for Hopper: no loss.", true, FLJSD_BF16, 90,
+       make_hopper_gemm},
+      {"hopper-log-sum-exp",
+       "That kernel with a log-sum-exp of every row in the place of logits: no loss; token_loss is the "
+       "student's minus the teacher's.",
+       true, FLJSD_F32, 90, make_hopper_log_sum_exp},
       {"unfused", "All logits in fp32, then a row kernel: exact, simple, and large.", false, FLJSD_F32, 80,
        make_unfused},
       {"unfused-bf16-logits", "The same with logits rounded to bf16, as published implementations keep them.",

@@ -26,6 +26,7 @@
 // is done again.
 #pragma once
 
+#include "cuda/hopper/lockstep.cuh"
 #include "cuda/hopper/ptx.cuh"
 #include "cuda/hopper/statistics.cuh"
 #include "cuda/hopper/sweep.h"
@@ -54,41 +55,10 @@ struct Layout {
 
 // Position in the ring: a stage, and the parity of its barriers' phase.
 struct RingPosition {
-  int stage = 0;
-  std::uint32_t parity = 0;
+  std::uint32_t stage = 0, parity = 0;
   __device__ __forceinline__ void advance() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
-};
-
-// Clusters drift apart, and with them the weight tiles that they could share through L2. A producer that is
-// ahead of the average of all waits a little: at most about 20 µs, so that clusters which are not running yet
-// (another kernel may hold their multiprocessors) cost time, not progress. Nothing but speed depends on it.
-class Lockstep {
- public:
-  __device__ Lockstep(unsigned* progress, unsigned clusters) : progress_(progress), clusters_(clusters) {}
-  __device__ __forceinline__ void step() {
-    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(progress_) : "memory");
-    if (++steps_ <= 1) return;
-    const unsigned wanted = (steps_ - 1) * clusters_;
-    for (int polls = 0; polls < patience_; ++polls) {
-      unsigned reached;
-      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(reached) : "l"(progress_) : "memory");
-      if (static_cast<int>(reached - wanted) >= 0) return;
-    }
-    patience_ = 0;  // somebody does not run: go on alone
-  }
-  // Counts the steps that longer ways than this one's have.
-  __device__ void finish(unsigned most_steps) {
-    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(progress_), "r"(most_steps - steps_)
-                 : "memory");
-  }
-
- private:
-  unsigned* progress_;
-  unsigned clusters_;
-  unsigned steps_ = 0;
-  int patience_ = 30;  // polls of about 0.7 µs
 };
 
 // Fills the ring, one thread a block.
@@ -154,18 +124,18 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     if (release >= 0 && tells) barrier_arrive_cluster(told + 8 * release);
   };
   // Products of k blocks [k, end). One group of products is always under way; what it reads is released one
-  // round later.
+  // round later. The loop's own instructions cost power as the statistics do, so everything that is the same
+  // for a warp is made to be known as such, and addresses are kept from being computed anew.
+  const std::uint32_t first_a =
+      same_for_warp(operand_low(ring + static_cast<std::uint32_t>(group) * (input_bytes / 2)));
+  const std::uint32_t first_b = same_for_warp(operand_low(ring + input_bytes));
+  const std::uint32_t first_full = kept(full);
   const auto k_loop = [&](float(&accumulators)[accumulators_of_model], int& k, int end) {
     for (; k < end; ++k) {
-      barrier_wait(full + 8 * at.stage, at.parity);
-      const std::uint32_t from = ring + at.stage * L::stage_bytes;
-      const std::uint64_t a = operand_descriptor(from + group * (input_bytes / 2));
-      const std::uint64_t b = operand_descriptor(from + input_bytes);
+      barrier_wait(first_full + 8 * at.stage, at.parity);
+      const std::uint32_t from = at.stage * (L::stage_bytes / 16);
       wgmma_fence();
-      Wgmma<Element, Sums::columns>::add(accumulators, a, b, k != 0);
-      Wgmma<Element, Sums::columns>::add(accumulators, a + 2, b + 2, true);
-      Wgmma<Element, Sums::columns>::add(accumulators, a + 4, b + 4, true);
-      Wgmma<Element, Sums::columns>::add(accumulators, a + 6, b + 6, true);
+      Wgmma<Element, Sums::columns>::add(accumulators, first_a + from, first_b + from, k != 0);
       wgmma_commit();
       wgmma_wait<1>();
       release_stage();
