@@ -122,6 +122,13 @@ __global__ void common_row(const float* group_mean, Index groups, Index hidden, 
     mean[h] = common_part(group_mean + h, groups, hidden);
 }
 
+// sum + given, unless what is given back exceeds the sum itself: then the tokens' rows of W do not share the
+// mean, and there is nothing to give back.
+__device__ __forceinline__ float give_back(float residual, float mean, float sum) {
+  const float given = residual * mean;
+  return fabsf(given) <= fabsf(sum) ? sum + given : sum;
+}
+
 __global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean,
                            Factor known, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld,
                            bool vectors) {
@@ -136,11 +143,15 @@ __global__ void input_grad(const float* sum, Index sum_ld, const float* residual
         const float4 v = load4(sum + r * sum_ld + h);
         g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
       }
-      for (int e = 0; e < 4 && residual != nullptr; ++e) g[e] = fmaf(back, mean[h + e], g[e]);
+      for (int e = 0; e < 4 && residual != nullptr; ++e)
+        g[e] = sum != nullptr ? give_back(back, mean[h + e], g[e]) : back * mean[h + e];
       store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, h, g);
     } else {
       const float g = sum != nullptr ? sum[r * sum_ld + h] : 0;
-      store_element(out, dtype, r * ld + h, residual != nullptr ? fmaf(back, mean[h], g) : g);
+      store_element(out, dtype, r * ld + h,
+                    residual == nullptr ? g
+                    : sum != nullptr    ? give_back(back, mean[h], g)
+                                        : back * mean[h]);
     }
   }
 }

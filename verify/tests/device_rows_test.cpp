@@ -92,6 +92,7 @@ TEST(DeviceRows, KeepTheirClassWhereTheyOnceDidNot) {
              "family=disjoint tokens=76 hidden=3 vocab=17 seed=285577 dtype=f16 bias=student beta=1 "
              "temperature=3.1608807799226573 reduction=sum",
              "family=disjoint tokens=1 hidden=1 vocab=2 seed=295891",
+             "family=disjoint tokens=1 hidden=1 vocab=65 seed=238887",
              "family=disjoint tokens=1 hidden=1 vocab=2 seed=470851 temperature=2",
              "family=disjoint tokens=1 hidden=1 vocab=2 seed=285577",
              // Logits whose rounding exceeds the range of an exponent.
