@@ -30,13 +30,13 @@ std::unique_ptr<Stage> make(const Settings& s, fljsd_dtype logits_dtype) {
   const Index all = std::max<Index>(s.tokens, 1);
   if (s.memory_budget > 0) {
     const fljsd_pass pass = s.any_grad() ? FLJSD_FORWARD_BACKWARD : FLJSD_FORWARD;
-    const Index need = TokenChunks::workspace_bytes(s, logits_dtype, pass, all);
+    const Index need = TokenChunks::workspace_bytes(s, logits_dtype, pass, {all, all});
     if (need > s.memory_budget) {
       fail(FLJSD_WORKSPACE_TOO_SMALL, "memory_budget is ", s.memory_budget, " bytes, but stage ", s.stage,
            " needs ", need, "; the chunked stages need less.");
     }
   }
-  return std::make_unique<TokenChunks>(s, logits_dtype, all, all);
+  return std::make_unique<TokenChunks>(s, logits_dtype, all, ChunkSizes{all, all});
 }
 
 }  // namespace
