@@ -49,8 +49,7 @@ struct Shared {
 
 // Position in the ring: a stage, and the parity of its barriers' phase.
 struct Position {
-  int stage = 0;
-  std::uint32_t parity = 0;
+  std::uint32_t stage = 0, parity = 0;
   __device__ __forceinline__ void advance() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
@@ -91,6 +90,9 @@ __device__ __forceinline__ void consume(const ProductMaps& maps, const ProductAr
   // Threads 0 and 1 of a warpgroup tell the two blocks of the cluster that a stage may be filled again.
   const bool tells = in_group < cluster_size;
   const std::uint32_t told = tells ? cluster_address(shared.empty, static_cast<std::uint32_t>(in_group)) : 0;
+  const std::uint32_t first_input =
+      same_for_warp(operand_low(shared.ring + static_cast<std::uint32_t>(group) * (input_bytes / 2)));
+  const std::uint32_t first_weight = same_for_warp(operand_low(shared.ring + input_bytes));
   for (int item = cluster; item < p.order.items(); item += p.order.clusters) {
     const ProductTile tile = p.order.tile(item);
     const int blocks = tile.product == 0 ? p.k_blocks[0] : p.k_blocks[1];
@@ -99,19 +101,14 @@ __device__ __forceinline__ void consume(const ProductMaps& maps, const ProductAr
 #pragma unroll 1
     for (int k = 0; k < blocks; ++k) {
       barrier_wait(shared.full + 8 * at.stage, at.parity);
-      const std::uint32_t from = shared.ring + at.stage * stage_bytes;
-      const std::uint64_t a = operand_descriptor(from + group * (input_bytes / 2));
-      const std::uint64_t b = operand_descriptor(from + input_bytes);
+      const std::uint32_t from = at.stage * (stage_bytes / 16);
       wgmma_fence();
-      Wgmma<Element, product_columns>::add(accumulators, a, b, k != 0);
-      Wgmma<Element, product_columns>::add(accumulators, a + 2, b + 2, true);
-      Wgmma<Element, product_columns>::add(accumulators, a + 4, b + 4, true);
-      Wgmma<Element, product_columns>::add(accumulators, a + 6, b + 6, true);
+      Wgmma<Element, product_columns>::add(accumulators, first_input + from, first_weight + from, k != 0);
       wgmma_commit();
       // One group of products is always under way; what it reads is released one round later.
       wgmma_wait<1>();
       if (release >= 0 && tells) barrier_arrive_cluster(told + 8 * release);
-      release = at.stage;
+      release = static_cast<int>(at.stage);
       at.advance();
     }
     wgmma_wait<0>();
