@@ -51,7 +51,7 @@ def entries():
             continue
         if row["variant"] == "gemm":
             plain[row["pass"]] = row["median_ms"]
-        else:
+        elif row["loss"] is not None:  # other baselines compute no loss either
             stages.setdefault(row["variant"], {})[row["pass"]] = row["median_ms"], row[error_of[row["pass"]]]
     result = [Entry(name, STAGE_COLOURS[i % len(STAGE_COLOURS)], "circle", points)
               for i, (name, points) in enumerate(stages.items())]

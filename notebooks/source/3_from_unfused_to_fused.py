@@ -218,8 +218,8 @@ answer = None
 exercises.check("3.1", answer)
 
 # %% [markdown]
-# **3.2** Which stage other than `gemm` needs the least workspace forward at 8192 tokens? Answer with its name, taken from
-# `rows` by a line of code.
+# **3.2** Which stage needs the least workspace forward at 1024 tokens, uniform inputs, of those that compute a loss (the
+# row's `loss` is not `None`; baselines such as `gemm` have none)? Answer with its name, found by a line of code.
 
 # %%
 answer = None
