@@ -117,7 +117,7 @@ RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float fac
         for (int i = 0; i < 8; ++i) at_top = x[i] == max_first ? fmaxf(at_top, y[i]) : at_top;
         raised.set_top(max_first, at_top);
       }
-      if (max_second - ref.other > room) raised.other = max_second;
+      if (max_first > ref.top || max_second - ref.other > room) raised.other = fmaxf(ref.other, max_second);
       cu::KlState state{static_cast<double>(r[0]) + r[3], static_cast<double>(r[1]) + r[4],
                         static_cast<double>(r[2]) + r[5]};
       state.raise(ref, raised, m.log2_scale);

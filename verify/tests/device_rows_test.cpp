@@ -3,6 +3,7 @@
 // that they declare, on random recipes of all input families.
 #include <cmath>
 #include <cstdlib>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -119,6 +120,48 @@ TEST(DeviceRows, KeepTheirClassWhereTheyOnceDidNot) {
          }) {
       expect_kept(stage, text);
     }
+  }
+}
+
+// A row of `vocab` multiples of 1/8 in [-20, 20], filled up with −inf to a multiple of eight.
+std::vector<float> grid_row(std::uint64_t seed, std::size_t vocab, float offset = 0) {
+  std::mt19937_64 generator(seed);
+  std::vector<float> row((vocab + 7) / 8 * 8, -cu::infinity());
+  for (std::size_t v = 0; v < vocab; ++v)
+    row[v] = offset + static_cast<float>(std::uniform_int_distribution<int>(-160, 160)(generator)) / 8;
+  return row;
+}
+
+// Roundings that differ between the models, or between a top entry and the rest, show where everything should
+// vanish. In one pass D and kappa are sums of 23 cosines in double: bounds as in stages_gpu_test.cpp.
+TEST(DeviceRows, EqualModelsHaveNeitherLossNorGradient) {
+  for (const double beta : {0.0, 0.1, 0.5, 0.9, 1.0}) {
+    for (const std::size_t vocab : {1u, 7u, 8u, 100u, 1000u}) {
+      DeviceRow row{grid_row(vocab, vocab), {}};
+      row.y = row.x;
+      const cu::Mixture m = cu::make_mixture(beta, 0.7);
+      for (const DeviceStage stage : {DeviceStage::stored, DeviceStage::one_pass}) {
+        const bool exact = stage == DeviceStage::stored || beta == 0 || beta == 1;
+        const double bound = exact ? 0 : 0x1p-48;
+        const RowOutcome outcome = device_row(stage, row, m, beta, 1);
+        EXPECT_LE(std::abs(static_cast<double>(outcome.loss)), bound) << beta << ' ' << vocab;
+        for (const float g : outcome.dlogits) EXPECT_LE(std::abs(static_cast<double>(g)), bound) << beta;
+      }
+    }
+  }
+}
+
+// 2^20 + k/8 is a float, so an offset of 2^20 leaves every difference as it is: what multiplies logits before
+// it subtracts loses 2^-4 here. The stored rows then give the same bits.
+TEST(DeviceRows, AnOffsetChangesNoBit) {
+  for (const double beta : {0.0, 0.3, 0.5, 1.0}) {
+    const cu::Mixture m = cu::make_mixture(beta, 1.0);
+    const DeviceRow plain{grid_row(1, 500), grid_row(2, 500)};
+    const DeviceRow moved{grid_row(1, 500, 0x1p20f), grid_row(2, 500, 0x1p20f)};
+    const RowOutcome want = device_row(DeviceStage::stored, plain, m, beta, 1);
+    const RowOutcome got = device_row(DeviceStage::stored, moved, m, beta, 1);
+    EXPECT_EQ(got.loss, want.loss) << beta;
+    EXPECT_EQ(got.dlogits, want.dlogits) << beta;
   }
 }
 
