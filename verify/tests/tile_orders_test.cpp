@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The orders in which the Hopper kernels' clusters take tiles (integer arithmetic of cuda/hopper, no device
+// needed).
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "cuda/hopper/product_order.h"
+#include "cuda/hopper/tile_order.h"
+
+namespace fljsd {
+namespace {
+
+using cuda::hopper::ProductOrder;
+using cuda::hopper::ProductTile;
+
+// Sizes with ragged ends of blocks, tiles, groups and rounds.
+rc::Gen<int> tokens() {
+  return rc::gen::resize(1000, rc::gen::inRange(1, 9000));
+}
+rc::Gen<int> vocab() {
+  return rc::gen::resize(1000, rc::gen::inRange(1, 20000));
+}
+rc::Gen<int> clusters() {
+  return rc::gen::elementOf(std::vector<int>{1, 2, 3, 7, 57, 64, 66, 72});
+}
+
+// A tile of a product that no cluster computes, or two do; a share that is not what a cluster takes.
+RC_GTEST_PROP(ProductOrder, TakesEveryTileOnce, ()) {
+  const ProductOrder order = cuda::hopper::make_product_order(*tokens(), *vocab(), *clusters());
+  std::vector<int> times(static_cast<std::size_t>(order.items()), 0);
+  for (int cluster = 0; cluster < order.clusters; ++cluster) {
+    int taken = 0;
+    for (int item = cluster; item < order.items(); item += order.clusters, ++taken) {
+      const ProductTile tile = order.tile(item);
+      RC_ASSERT(tile.product >= 0 && tile.product < 2);
+      RC_ASSERT(tile.block >= 0 && tile.block < order.token_blocks);
+      RC_ASSERT(tile.column >= 0 && tile.column < order.column_tiles);
+      ++times[static_cast<std::size_t>((tile.product * order.token_blocks + tile.block) * order.column_tiles +
+                                       tile.column)];
+    }
+    RC_ASSERT(taken > 0);  // the kernel's lockstep counts every cluster
+    RC_ASSERT(taken == order.share(cluster, order.items()));
+  }
+  RC_ASSERT(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
+}
+
+// Clusters that work at the same time read too many different activations.
+RC_GTEST_PROP(ProductOrder, StaysInAGroup, ()) {
+  const ProductOrder order = cuda::hopper::make_product_order(*tokens(), *vocab(), *clusters());
+  RC_ASSERT(order.group_blocks <= 8);
+  for (int item = 1; item < order.items(); ++item) {
+    const ProductTile before = order.tile(item - 1), tile = order.tile(item);
+    const bool same_group = before.product == tile.product &&
+                            before.block / order.group_blocks == tile.block / order.group_blocks;
+    if (same_group) RC_ASSERT(tile.column == before.column || tile.column == before.column + 1);
+  }
+}
+
+// The fused sweep's order: the same fault there, and two clusters that write one record.
+RC_GTEST_PROP(TileOrder, TakesEveryTileOnce, ()) {
+  const int columns = *rc::gen::elementOf(std::vector<int>{128, 160});
+  const int groups = *rc::gen::inRange(1, 7);
+  const auto order = cuda::hopper::make_tile_order(*tokens(), *vocab(), columns, *clusters(), groups);
+  std::vector<int> times(static_cast<std::size_t>(order.token_blocks * order.column_tiles), 0);
+  for (int cluster = 0; cluster < order.clusters; ++cluster) {
+    for (cuda::hopper::TileCursor cursor(order, cluster); !cursor.done(); cursor.advance()) {
+      RC_ASSERT(cursor.block() < order.token_blocks && cursor.column_tile() < order.column_tiles);
+      ++times[static_cast<std::size_t>(cursor.block() * order.column_tiles + cursor.column_tile())];
+    }
+  }
+  RC_ASSERT(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
+}
+
+}  // namespace
+}  // namespace fljsd
