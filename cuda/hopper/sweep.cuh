@@ -133,7 +133,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   const auto k_loop = [&](float(&accumulators)[accumulators_of_model], int& k, int end) {
     for (; k < end; ++k) {
       barrier_wait(first_full + 8 * at.stage, at.parity);
-      const std::uint32_t from = at.stage * (L::stage_bytes / 16);
+      const std::uint32_t from = same_for_warp(at.stage * (L::stage_bytes / 16));
       wgmma_fence();
       Wgmma<Element, Sums::columns>::add(accumulators, first_a + from, first_b + from, k != 0);
       wgmma_commit();
@@ -160,20 +160,26 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
 
   Sums sums;
   int turn = 0;  // of the tile whose pairs are being added
+  bool based =
+      false;  // whether a row of the warp has huge logits, in this group: its tiles are all done again
 
-  // The row's reference after a tile was scanned, by the four lanes of a row. Old sums follow if it rises.
+  // The row's reference after a tile was scanned, by the whole warp. Old sums follow if it rises.
   const auto raised_reference = [&](int half, typename Sums::Scan& tile) {
     tile.join_quad();
-    const Reference reference = reference_of(turn, half);
-    if (!Sums::exceeds(tile, reference, p.scale)) return reference;  // the same in the whole quad
-    const Reference raised = Sums::raised(tile, reference, p.scale);
-    __syncwarp(quad);
-    if (quad_lane == 0) {
-      Sums::raise(row_sums(turn, half), reference, raised, p.scale, p.phase_step);
-      reference_of(turn, half) = raised;
+    Reference reference = reference_of(turn, half);
+    if (Sums::exceeds(tile, reference, p.scale)) {  // the same in the whole quad
+      const Reference raised = Sums::raised(tile, reference, p.scale);
+      __syncwarp(quad);
+      if (quad_lane == 0) {
+        Sums::raise(row_sums(turn, half), reference, raised, p.scale, p.phase_step);
+        reference_of(turn, half) = raised;
+      }
+      __syncwarp(quad);
+      reference = raised;
     }
-    __syncwarp(quad);
-    return raised;
+    based = based ||
+            __any_sync(all_lanes, Sums::student_base(reference) != 0 || Sums::teacher_base(reference) != 0);
+    return reference;
   };
   // Scans a half of the rows, whose pair i is (x(i), y(i)), in registers.
   const auto scan_half = [&](int half, const auto& x, const auto& y) {
@@ -200,7 +206,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   };
   // Adds the sums of a half of the rows to what earlier tiles left.
   const auto end_half = [&](int half, const auto& x, const auto& y) {
-    if (__any_sync(all_lanes, sums.must_redo(reference_of(turn, half)))) redo_half(half, x, y);
+    if (based || __any_sync(all_lanes, sums.must_redo())) redo_half(half, x, y);
     float totals[L::per_lane];
     reduce_quad<Sums::sums>(sums.m, lane, totals);
     float* mine = sums_of(turn, half);
@@ -208,6 +214,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     for (int i = 0; i < L::per_lane; ++i) mine[i * consumers] += totals[i];
   };
   const auto clear_sums = [&](int turns) {
+    based = false;
     for (int t = 0; t < turns; ++t) {
       for (int half = 0; half < 2; ++half) {
         for (int i = 0; i < L::per_lane; ++i) sums_of(t, half)[i * consumers] = 0;
@@ -324,7 +331,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     pin(student);
     int k = 0;
     unrolled<bursts>([&](auto index) {
-      k_loop(student, k, p.student_k_blocks * (decltype(index)::v + 1) / (bursts + 1));
+      k_loop(student, k, kept(p.student_k_blocks * (decltype(index)::v + 1) / (bursts + 1)));
       if (pending) finish_second_half(index);
     });
     k_loop(student, k, p.student_k_blocks);
