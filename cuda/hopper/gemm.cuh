@@ -90,17 +90,21 @@ __device__ __forceinline__ void consume(const ProductMaps& maps, const ProductAr
   // Threads 0 and 1 of a warpgroup tell the two blocks of the cluster that a stage may be filled again.
   const bool tells = in_group < cluster_size;
   const std::uint32_t told = tells ? cluster_address(shared.empty, static_cast<std::uint32_t>(in_group)) : 0;
+  // The loop's own instructions cost power, so what is the same for a warp is made known as such, and what
+  // the loop needs is kept from being computed anew.
   const std::uint32_t first_input =
       same_for_warp(operand_low(shared.ring + static_cast<std::uint32_t>(group) * (input_bytes / 2)));
   const std::uint32_t first_weight = same_for_warp(operand_low(shared.ring + input_bytes));
+  const std::uint32_t first_full = kept(shared.full);
   for (int item = cluster; item < p.order.items(); item += p.order.clusters) {
     const ProductTile tile = p.order.tile(item);
-    const int blocks = tile.product == 0 ? p.k_blocks[0] : p.k_blocks[1];
+    const auto blocks =
+        static_cast<int>(kept(static_cast<std::uint32_t>(p.k_blocks[tile.product == 0 ? 0 : 1])));
     float accumulators[accumulators_of_thread];
     int release = -1;  // the stage that the products before the last ones read
 #pragma unroll 1
     for (int k = 0; k < blocks; ++k) {
-      barrier_wait(shared.full + 8 * at.stage, at.parity);
+      barrier_wait(first_full + 8 * at.stage, at.parity);
       const std::uint32_t from = at.stage * (stage_bytes / 16);
       wgmma_fence();
       Wgmma<Element, product_columns>::add(accumulators, first_input + from, first_weight + from, k != 0);
