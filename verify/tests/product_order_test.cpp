@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders in which the Hopper kernels' clusters take tiles (integer arithmetic of cuda/hopper, no device
+// The order in which the clusters of the plain Hopper products take tiles (integer arithmetic, no device
 // needed).
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,6 @@
 #include <rapidcheck/gtest.h>
 
 #include "cuda/hopper/product_order.h"
-#include "cuda/hopper/tile_order.h"
 
 namespace fljsd {
 namespace {
@@ -57,21 +56,6 @@ RC_GTEST_PROP(ProductOrder, StaysInAGroup, ()) {
                             before.block / order.group_blocks == tile.block / order.group_blocks;
     if (same_group) RC_ASSERT(tile.column == before.column || tile.column == before.column + 1);
   }
-}
-
-// The fused sweep's order: the same fault there, and two clusters that write one record.
-RC_GTEST_PROP(TileOrder, TakesEveryTileOnce, ()) {
-  const int columns = *rc::gen::elementOf(std::vector<int>{128, 160});
-  const int groups = *rc::gen::inRange(1, 7);
-  const auto order = cuda::hopper::make_tile_order(*tokens(), *vocab(), columns, *clusters(), groups);
-  std::vector<int> times(static_cast<std::size_t>(order.token_blocks * order.column_tiles), 0);
-  for (int cluster = 0; cluster < order.clusters; ++cluster) {
-    for (cuda::hopper::TileCursor cursor(order, cluster); !cursor.done(); cursor.advance()) {
-      RC_ASSERT(cursor.block() < order.token_blocks && cursor.column_tile() < order.column_tiles);
-      ++times[static_cast<std::size_t>(cursor.block() * order.column_tiles + cursor.column_tile())];
-    }
-  }
-  RC_ASSERT(std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }));
 }
 
 }  // namespace
