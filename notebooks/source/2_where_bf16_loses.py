@@ -156,7 +156,8 @@ for name, value in half.items():
 axis.axhline(1, color=COLOURS["black"], ls=":")
 axis.legend(loc="upper left")
 plt.show()
-print(f"The sum of |dD/dx| here: {abs(gradient).sum():.2g}; the most that is possible: 0.3084.")
+b = np.linspace(1e-6, 1, 100000)
+print(f"The sum of |dD/dx| here: {abs(gradient).sum():.2g}; the most that is possible: {(b * (1 - b) * np.log1p(1 / b)).max():.4f}.")
 
 # %% [markdown]
 # ## Bounds, beside what is observed
