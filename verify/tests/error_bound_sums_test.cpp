@@ -10,6 +10,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "reference/error_bound/logit_scale.h"
 #include "reference/error_bound/roundoff.h"
 #include "reference/error_bound/sum_error.h"
 #include "reference/exact_dot.h"
@@ -232,6 +233,45 @@ TEST(Sum, DifferentTermsStillAreRandom) {
   for (double& t : terms) t = 1 + static_cast<double>(random() >> 11) * 0x1p-53;
   const double total = 6000, lambda = 8;
   EXPECT_LE(sum_error(terms, u, lambda), 1.1 * lambda * u * total * std::sqrt(2.0 * 4000));
+}
+
+// Fault: a product of norms below a sum of products, after balancing columns of any size, zeros among them.
+// Columns differ by up to 2^240, so products and their sums stay finite.
+RC_GTEST_PROP(Norms, BalancedProductsBoundDotProducts, (std::uint64_t seed)) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<Index>(random() % n); };
+  const Index tokens = 1 + below(4), vocab = 1 + below(5), hidden = 1 + below(9);
+  std::vector<int> exponent(static_cast<std::size_t>(hidden));
+  for (int& e : exponent) e = static_cast<int>(below(241)) - 120;
+  const auto matrix = [&](Index rows, int sign) {
+    std::vector<double> values;
+    for (Index i = 0; i < rows * hidden; ++i)
+      values.push_back(below(5) == 0 ? 0
+                                     : std::ldexp(static_cast<double>(below(1 << 20)) - (1 << 19),
+                                                  sign * exponent[static_cast<std::size_t>(i % hidden)]));
+    return values;
+  };
+  const std::vector<double> a = matrix(tokens, 1), w = matrix(vocab, -1);
+  const MatrixView input{DType::f64, a.data(), tokens, hidden, hidden},
+      weight{DType::f64, w.data(), vocab, hidden, hidden};
+  std::vector<Index> all;
+  for (Index t = 0; t < tokens; ++t) all.push_back(t);
+  const BalancedNorms norms = balanced_norms(input, all, weight, vocab);
+  for (Index t = 0; t < tokens; ++t) {
+    for (Index v = 0; v < vocab; ++v) {
+      double sum = 0, square = 0;
+      for (Index h = 0; h < hidden; ++h) {
+        const double product = std::abs(input(t, h) * weight(v, h));
+        sum += product;
+        square += product * product;
+      }
+      const auto i = static_cast<std::size_t>(t), k = static_cast<std::size_t>(v);
+      const double fourth = norms.input.four[i] * norms.weight.four[k];
+      constexpr double rounding = 1 - 0x1p-48;  // of the sums here: ten roundings
+      RC_ASSERT(norms.input.two[i] * norms.weight.two[k] >= sum * rounding);
+      RC_ASSERT(fourth * fourth >= square * rounding);
+    }
+  }
 }
 
 }  // namespace
