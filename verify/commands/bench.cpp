@@ -94,7 +94,7 @@ Action setup_bench(CLI::App& app) {
   app.add_option(
          "--stage", request.variants,
          fmt::format("Stages: {}; chunk sizes may follow, as in chunked-vocab:TOKENS:VOCAB:GRADIENT_VOCAB. "
-                     "Default: all",
+                     "Default: all. The baselines hopper-gemm and hopper-log-sum-exp run when named",
                      fmt::join(bench_stages(), ", ")))
       ->delimiter(',');
   app.add_option("--pass", request.passes, "forward, full (with gradients); default both")
