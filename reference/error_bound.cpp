@@ -68,8 +68,8 @@ double accumulation_error(const GradientScale& scale, const DotArithmetic& dot, 
   if (dot.block > 0) {
     const double blocks = std::ceil(scale.terms / dot.block);
     error += blocks * dot.truncation *
-             (dot.lambda > 0 ? std::min(2 * partial + std::sqrt(scale.square), 3 * scale.absolute)
-                             : 3 * scale.absolute);
+             (dot.lambda > 0 ? std::min(5 * partial + 4 * std::sqrt(scale.square), 5 * scale.absolute)
+                             : 5 * scale.absolute);
   }
   return error +
          2 * (scale.terms + 2) * smallest * std::sqrt(scale.elements) * std::exp(roundings * dot.unit);

@@ -52,10 +52,11 @@ double dot_error(const DotScale& dot, const DotArithmetic& arithmetic) {
   if (arithmetic.block > 0) {
     const double blocks = std::ceil(n / arithmetic.block);
     const double largest_product = std::sqrt(dot.square);
-    const double regular = 2 * partial + largest_product;
-    // Without statistics nothing better than Σ|t_i| bounds a partial sum or a product.
+    const double regular = 5 * partial + 4 * largest_product;
+    // Without statistics nothing better than Σ|t_i| bounds a partial sum or a product, the larger of them
+    // too.
     truncated = blocks * arithmetic.truncation *
-                (arithmetic.lambda > 0 ? std::min(regular, 3 * dot.absolute) : 3 * dot.absolute);
+                (arithmetic.lambda > 0 ? std::min(regular, 5 * dot.absolute) : 5 * dot.absolute);
   }
   // What n products and n − 1 additions lose to underflow grows by the roundings after them.
   return std::min(worst, statistical) + truncated + 2 * n * arithmetic.smallest * std::exp(n * u);

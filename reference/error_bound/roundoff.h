@@ -56,8 +56,8 @@ struct DotArithmetic {
   // 0: only the worst case holds. Else the bound is the smaller of the worst case and the statistical one
   // for a regular order of summation (one that does not depend on the data), with this lambda.
   double lambda = 0;
-  // Units that add a block of products to the accumulator at once, aligned to the largest and truncated:
-  // each block costs at most truncation · (|accumulator| before and after, and the largest product). 0: none.
+  // Units that add a block of products to the accumulator at once, aligned to the largest and truncated: each
+  // block costs at most truncation · (4·max(|accumulator| before, |largest product|) + |accumulator| after).
   double block = 0;
   double truncation = 0;
 };

@@ -16,7 +16,8 @@ namespace {
 constexpr double u64 = 0x1p-53, u32 = 0x1p-24, u_bf16 = 0x1p-8;
 
 // Sums in fp32: any order, round to nearest; or blocks of 16 products added at once, aligned and truncated,
-// as tensor cores do. docs/error_analysis.md, "Tensor cores".
+// as Hopper's tensor cores do: 16 addends lose 2^-25 of the largest each, and the sum its last place, 2^-23.
+// docs/error_analysis.md, section 11.
 constexpr DotArithmetic fp32_dot{.unit = u32,
                                  .operands = u32,
                                  .smallest = 0x1p-126,

@@ -19,6 +19,7 @@
 #include "reference/parallel.h"
 #include "reference/rounding/tensor_core_products.h"
 #include "reference/tensor_core_bound.h"
+#include "verify/judge/budget.h"
 #include "verify/probe/answers.h"
 #include "verify/probe/plan.h"
 
@@ -299,14 +300,40 @@ RC_GTEST_PROP(TensorCoreError, BoundsWhatWasDropped, ()) {
   RC_ASSERT(bound == INFINITY || error_of(d, sum.value) <= bound);
 }
 
+// After a sum of 1, blocks of sixteen products of nearly 2^-25, which are lost.
+Drawn stagnating(Index depth) {
+  const auto size = static_cast<std::size_t>(depth);
+  Drawn d{DType::bf16, depth, std::vector<std::uint16_t>(size, bf16_from_double(0x1.fep-13)),
+          std::vector<std::uint16_t>(size, bf16_from_double(0x1p-13)), 0};
+  std::fill_n(d.a.begin(), 16, std::uint16_t{0});
+  d.a[0] = d.b[0] = bf16_from_double(1);
+  return d;
+}
+
+// Fault: a statistical budget that a tensor core breaks, because truncation errs in one direction and by more
+// than a unit of the accumulator for each block.
+TEST(TensorCoreError, IsWithinTheBudgetOfAClass) {
+  constexpr Index depth = 65536;
+  const Drawn d = stagnating(depth);
+  const double partial = 1 + 0x1p-9;  // every partial sum lies between 1 and that
+  DotScale scale;
+  scale.terms = depth;
+  scale.total = scale.absolute = partial;
+  scale.square = scale.partial_square = partial * partial;
+  const auto fp32 = std::find_if(contracts().begin(), contracts().end(), [](const ClassContract& c) {
+    return c.accuracy_class == AccuracyClass::fp32_logits;
+  });
+  ASSERT_NE(fp32, contracts().end());
+  DotArithmetic arithmetic = fp32->arithmetic.dot;
+  arithmetic.lambda = 8;
+  EXPECT_LE(error_of(d, run(d).value), dot_error(scale, arithmetic));
+}
+
 // Fault: a bound that is far from what can happen. After a sum of 1, each block loses sixteen products of
 // nearly 2^-25: 4/5 of the bound's factor, 255 of 256 times.
 TEST(TensorCoreError, IsApproached) {
   constexpr Index depth = 4096;
-  Drawn d{DType::bf16, depth, std::vector<std::uint16_t>(depth, bf16_from_double(0x1.fep-13)),
-          std::vector<std::uint16_t>(depth, bf16_from_double(0x1p-13)), 0};
-  std::fill_n(d.a.begin(), 16, std::uint16_t{0});
-  d.a[0] = d.b[0] = bf16_from_double(1);
+  const Drawn d = stagnating(depth);
   const BoundedSum sum = run(d);
   EXPECT_EQ(sum.value, 1);
   const double bound = tensor_core_error(hopper_tensor_core, depth, absolute_of(d));
