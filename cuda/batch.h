@@ -13,10 +13,9 @@ namespace fljsd::cuda {
 
 // dlogits are stored as dD/dx times a power of two, so that fp16 does not lose small ones: |dD/dx| <= 1 for
 // beta < 1, and 2^15 is the largest power that fp16 holds. At beta = 1 they are bounded by the logits' range
-// instead: room for 1000.
+// only, and fp16 needs all of its own.
 inline double dlogits_factor(const Settings& s) {
-  if (s.student.dtype != FLJSD_F16) return 1;
-  return s.beta < 1 ? 32768 : 64;
+  return s.student.dtype == FLJSD_F16 && s.beta < 1 ? 32768 : 1;
 }
 
 // alpha of the gradient products when the divisor is known (1 in place of it otherwise).

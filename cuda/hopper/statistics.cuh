@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums that a sweep's epilogue forms from pairs of logits, one row at a time. Each kind has
 //
-//   columns       vocabulary entries of a tile
 //   sums          how many floats: a multiple of 4, a quarter for each lane of a row
 //   Reference     what a row's logits are taken relative to; Scan: what a tile says about it
 //   add()         the sums of one more pair of raw logits; this is where the time goes
@@ -36,16 +35,14 @@ __device__ __forceinline__ float quad_max(float value) {
   return fmaxf(value, __shfl_xor_sync(all_lanes, value, 2));
 }
 
-// 0 < beta < 1: product moments, S_x, S_y. It differs from Moments::add() where an epilogue that competes
-// with the tensor cores for power and issue slots wants fewer instructions: logits are not clamped unless
-// `general` (they may be -inf, or scaling them may overflow); and for K = 12 S_x, S_y and Φ_0 are fused
-// multiply-adds. Then D of equal models is not exactly 0 but up to 6e-8; a gradient must not have that, so
-// for K = 22 all sums have the same bits there.
-template <Basis basis, bool general>
+// 0 < beta < 1: 25 product moments for the frequencies k <= 12, S_x, S_y. It differs from Moments::add()
+// where an epilogue that competes with the tensor cores for power and issue slots wants fewer instructions:
+// logits are not clamped unless `general` (they may be -inf, or scaling them may overflow), and S_x, S_y and
+// Φ_0 are fused multiply-adds, so that D of equal models is not exactly 0 but up to 6e-8.
+template <bool general>
 struct OnePassSums {
-  using M = Moments<basis>;
-  static constexpr int columns = tile_columns(Divergence::mixture, basis);
-  static constexpr int sums = basis == Basis::twelve ? 28 : 48;
+  using M = Moments<Basis::twelve>;
+  static constexpr int sums = 28;
   static constexpr int record_floats = 2 * M::stride;
   static constexpr int student_sum = M::count - 2, teacher_sum = M::count - 1;
 
@@ -73,11 +70,10 @@ struct OnePassSums {
   float m[sums];
   float minus_x, minus_y;
 
-  static constexpr bool scans_every_tile = false;
-  // Whether the sums of a tile are no good. Below the limit logits are at most 32 half log2 units above the
-  // reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5. NaN is redone too, and
-  // stays.
-  __device__ __forceinline__ bool must_redo() const {
+  static constexpr bool scans_every_tile = general;
+  // Whether the fast kernel's sums of a tile are no good. Below the limit logits are at most 32 half log2
+  // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5.
+  __device__ __forceinline__ bool are_bad() const {
     constexpr float limit = 0x1p64f;
     return !(m[student_sum] < limit && m[teacher_sum] < limit);
   }
@@ -89,44 +85,26 @@ struct OnePassSums {
     for (int i = 0; i < sums; ++i) m[i] = 0;
   }
 
-  // K = 12: 47 instructions, 6 of them special functions. K = 22: 26 more.
+  // 47 instructions, 6 of them special functions.
   __device__ __forceinline__ void add(float x, float y, float scale, float phase_step) {
     float a = fmaf(x, scale, minus_x), b = fmaf(y, scale, minus_y);
     if constexpr (general) a = max_or_nan(a, negligible), b = max_or_nan(b, negligible);
     const float u = exp2_fast(a), v = exp2_fast(b), difference = b - a;
+    m[student_sum] = fmaf(u, u, m[student_sum]);
+    m[teacher_sum] = fmaf(v, v, m[teacher_sum]);
     float s1, c1, s5, c5;
     sincos_fast(difference * phase_step, s1, c1);
     sincos_fast(difference * (5 * phase_step), s5, c5);
-    const float g = rounded_product(u, v);
+    const float g = u * v;
     const float column[5] = {g, g * c1, g * s1, g * c1 * c1, g * c1 * s1};
-    if constexpr (basis == Basis::twelve) {
-      m[student_sum] = fmaf(u, u, m[student_sum]);
-      m[teacher_sum] = fmaf(v, v, m[teacher_sum]);
-      m[0] = fmaf(u, v, m[0]);
-    } else {
-      m[student_sum] += rounded_product(u, u);
-      m[teacher_sum] += rounded_product(v, v);
-      m[0] += g;
-    }
+    const float row[5] = {1, c5, s5, c5 * c5, c5 * s5};
+    m[0] = fmaf(u, v, m[0]);
 #pragma unroll
     for (int l = 1; l < 5; ++l) m[l] += column[l];
-    const float cc = c5 * c5, cs = c5 * s5;
-    add_rows<1>({c5, s5, cc, cs}, column);
-    if constexpr (basis == Basis::twenty_two) add_rows<5>({cc * c5, cc * s5, cc * cc, cc * cs}, column);
-  }
-
-  struct FourRows {
-    float function[4];
-  };
-  template <int first>
-  __device__ __forceinline__ void add_rows(const FourRows& row, const float (&column)[5]) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 1; j < 5; ++j) {
 #pragma unroll
-      for (int l = 0; l < 5; ++l) {
-        float& sum = m[5 * (first + j) + l];
-        sum = fmaf(row.function[j], column[l], sum);
-      }
+      for (int l = 0; l < 5; ++l) m[5 * j + l] = fmaf(row[j], column[l], m[5 * j + l]);
     }
   }
 
@@ -191,7 +169,6 @@ struct OnePassSums {
 // beta = 0 (teacher first) and beta = 1: the three sums of kl_sums.cuh.
 template <bool teacher_first>
 struct KlSums {
-  static constexpr int columns = tile_columns(Divergence::student_kl, Basis::twelve);
   static constexpr int sums = 4;
   static constexpr int record_floats = kl_record;
 
@@ -239,7 +216,7 @@ struct KlSums {
   KlReference reference;
 
   static constexpr bool scans_every_tile = true;  // the reference must be the largest of all
-  __device__ __forceinline__ bool must_redo() const {
+  __device__ __forceinline__ bool are_bad() const {
     return false;
   }
 

@@ -21,12 +21,11 @@
 //
 // so that half of the statistics is computed while the tensor cores work for the same warpgroup, and the
 // other half while they work for the other warpgroup, which may be up to five stages ahead or behind.
-// References of a row are the maxima of its first tile. Later tiles are not scanned (that would cost 2 % of
-// the time): a sum past 2^64 says that one has logits too far above the reference, and that half of the tile
-// is done again.
+// References of a row are the maxima of its first tile. The fast kernel does not scan later ones, which would
+// cost 2 % of the time: sums that grow past 2^64 say that a logit lies too far above the reference, and then
+// the general kernel (SweepKind::general) does the group of tokens again.
 #pragma once
 
-#include "cuda/hopper/lockstep.cuh"
 #include "cuda/hopper/ptx.cuh"
 #include "cuda/hopper/statistics.cuh"
 #include "cuda/hopper/sweep.h"
@@ -42,7 +41,7 @@ constexpr int input_bytes = cta_rows * k_block * 2;  // of a stage
 // Shared memory, from an address at a multiple of 1024 (the swizzle's atom).
 template <class Sums>
 struct Layout {
-  static constexpr int weight_bytes = Sums::columns * k_block * 2, stage_bytes = input_bytes + weight_bytes;
+  static constexpr int weight_bytes = tile_columns * k_block * 2, stage_bytes = input_bytes + weight_bytes;
   static constexpr int per_lane = Sums::sums / 4;
   static constexpr int half_floats = per_lane * consumers;             // sums of one half of the rows
   static constexpr int sums_bytes = most_turns * 2 * half_floats * 4;  // [turn][half][sum][thread]
@@ -61,22 +60,31 @@ struct RingPosition {
   }
 };
 
+// The general kernel goes on to the next group that the fast one has marked.
+template <bool general>
+__device__ __forceinline__ void skip_unmarked(TileCursor& cursor, const SweepArguments& p) {
+  if constexpr (general) {
+    if (p.marks == nullptr || !cursor.first_of_group()) return;
+    while (!cursor.done() && p.marks[cursor.group.index] == 0) cursor.skip_group();
+  }
+}
+
 // Fills the ring, one thread a block.
-template <class L>
+template <class L, bool general>
 __device__ __forceinline__ void produce(const SweepMaps& maps, const SweepArguments& p, std::uint32_t ring,
                                         std::uint32_t full, std::uint32_t empty, int cluster, int rank) {
   constexpr std::uint16_t both = (1u << cluster_size) - 1;
   RingPosition at;
-  Lockstep lockstep(p.progress, static_cast<unsigned>(p.order.clusters));
-  for (TileCursor cursor(p.order, cluster); !cursor.done(); cursor.advance()) {
+  TileCursor cursor(p.order, cluster);
+  skip_unmarked<general>(cursor, p);
+  for (; !cursor.done(); cursor.advance(), skip_unmarked<general>(cursor, p)) {
     const int row = cursor.block() * block_rows + rank * cta_rows;
-    const int column = cursor.column_tile() * p.order.columns + rank * (p.order.columns / cluster_size);
+    const int column = cursor.column_tile() * tile_columns + rank * (tile_columns / cluster_size);
     for (int model = 0; model < 2; ++model) {
       const CUtensorMap* input = model == 0 ? &maps.student_input : &maps.teacher_input;
       const CUtensorMap* weight = model == 0 ? &maps.student_weight : &maps.teacher_weight;
       const int blocks = model == 0 ? p.student_k_blocks : p.teacher_k_blocks;
       for (int k = 0; k < blocks; ++k, at.advance()) {
-        if (rank == 0 && k % lockstep_blocks == 0) lockstep.step();
         barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
         const std::uint32_t to = ring + at.stage * L::stage_bytes, barrier = full + 8 * at.stage;
         barrier_arrive_expect(barrier, L::stage_bytes);
@@ -86,7 +94,6 @@ __device__ __forceinline__ void produce(const SweepMaps& maps, const SweepArgume
       }
     }
   }
-  if (rank == 0) lockstep.finish(p.most_steps);
 }
 
 template <int value>
@@ -106,8 +113,8 @@ template <class Sums, class Element, bool general>
 __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* shared, std::uint32_t ring,
                                         std::uint32_t full, std::uint32_t empty, int cluster, int rank) {
   using L = Layout<Sums>;
-  constexpr int accumulators_of_model = Sums::columns / 2;  // of a thread
-  constexpr int column_groups = Sums::columns / 8;
+  constexpr int accumulators_of_model = tile_columns / 2;  // of a thread
+  constexpr int column_groups = tile_columns / 8;
   constexpr int pairs = 2 * column_groups;  // of a thread in a half of the rows
   constexpr int bursts = pairs / 4;
   const int thread = static_cast<int>(threadIdx.x) - 128, group = thread / 128, in_group = thread % 128;
@@ -135,7 +142,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
       barrier_wait(first_full + 8 * at.stage, at.parity);
       const std::uint32_t from = same_for_warp(at.stage * (L::stage_bytes / 16));
       wgmma_fence();
-      Wgmma<Element, Sums::columns>::add(accumulators, first_a + from, first_b + from, k != 0);
+      Wgmma<Element, tile_columns>::add(accumulators, first_a + from, first_b + from, k != 0);
       wgmma_commit();
       wgmma_wait<1>();
       release_stage();
@@ -159,12 +166,15 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   const unsigned quad = 0xfu << (lane - quad_lane);
 
   Sums sums;
-  int turn = 0;  // of the tile whose pairs are being added
-  bool based =
-      false;  // whether a row of the warp has huge logits, in this group: its tiles are all done again
-
-  // The row's reference after a tile was scanned, by the whole warp. Old sums follow if it rises.
-  const auto raised_reference = [&](int half, typename Sums::Scan& tile) {
+  int turn = 0;      // of the tile whose pairs are being added
+  bool bad = false;  // whether the fast kernel's sums of this group are
+  // Scans a half of the rows, whose pair i is (x(i), y(i)), in registers, and raises the row's reference if
+  // need be. Registers may change here, so not while products are under way: the compiler would wait for
+  // those.
+  const auto scan_half = [&](int half, const auto& x, const auto& y) {
+    typename Sums::Scan tile;
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) tile.see(x(i), y(i));
     tile.join_quad();
     Reference reference = reference_of(turn, half);
     if (Sums::exceeds(tile, reference, p.scale)) {  // the same in the whole quad
@@ -177,36 +187,18 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
       __syncwarp(quad);
       reference = raised;
     }
-    based = based ||
-            __any_sync(all_lanes, Sums::student_base(reference) != 0 || Sums::teacher_base(reference) != 0);
-    return reference;
-  };
-  // Scans a half of the rows, whose pair i is (x(i), y(i)), in registers.
-  const auto scan_half = [&](int half, const auto& x, const auto& y) {
-    typename Sums::Scan tile;
-#pragma unroll
-    for (int i = 0; i < pairs; ++i) tile.see(x(i), y(i));
-    raised_reference(half, tile);
-  };
-  // The sums of a half of the rows once more, in small code and slowly, from copies in local memory: for the
-  // rare tile whose logits are far above the reference, and for huge logits, from which a base is subtracted
-  // first.
-  const auto redo_half = [&](int half, const auto& x, const auto& y) {
-    float xs[pairs], ys[pairs];
-#pragma unroll
-    for (int i = 0; i < pairs; ++i) xs[i] = x(i), ys[i] = y(i);
-    typename Sums::Scan tile;
-#pragma unroll 1
-    for (int i = 0; i < pairs; ++i) tile.see(xs[i], ys[i]);
-    const Reference reference = raised_reference(half, tile);
     const float x_base = Sums::student_base(reference), y_base = Sums::teacher_base(reference);
-    sums.begin(reference);
-#pragma unroll 1
-    for (int i = 0; i < pairs; ++i) sums.add(xs[i] - x_base, ys[i] - y_base, p.scale, p.phase_step);
+    if (x_base != 0 || y_base != 0) {
+      bad = true;
+      if constexpr (general) {
+#pragma unroll
+        for (int i = 0; i < pairs; ++i) x(i) -= x_base, y(i) -= y_base;
+      }
+    }
   };
   // Adds the sums of a half of the rows to what earlier tiles left.
-  const auto end_half = [&](int half, const auto& x, const auto& y) {
-    if (based || __any_sync(all_lanes, sums.must_redo())) redo_half(half, x, y);
+  const auto end_half = [&](int half) {
+    bad = bad || sums.are_bad();
     float totals[L::per_lane];
     reduce_quad<Sums::sums>(sums.m, lane, totals);
     float* mine = sums_of(turn, half);
@@ -214,7 +206,6 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     for (int i = 0; i < L::per_lane; ++i) mine[i * consumers] += totals[i];
   };
   const auto clear_sums = [&](int turns) {
-    based = false;
     for (int t = 0; t < turns; ++t) {
       for (int half = 0; half < 2; ++half) {
         for (int i = 0; i < L::per_lane; ++i) sums_of(t, half)[i * consumers] = 0;
@@ -224,8 +215,12 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     __syncwarp();
   };
   // Records of a finished group, named by what the order makes it from: fewer registers than the group.
-  const auto write_records = [&](int first_block, std::int64_t first_record) {
-    const Group finished = p.order.group_from(first_block, first_record);
+  const auto write_records = [&](int index, int first_block, std::int64_t first_record) {
+    const Group finished = p.order.group_from(index, first_block, first_record);
+    if constexpr (!general) {
+      if (bad) p.marks[index] = 1;
+      bad = false;
+    }
     __syncwarp();
 #pragma unroll 1
     for (int t = 0; t < finished.turns; ++t) {
@@ -259,17 +254,18 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
       sums.add(second_x(i), second_y(i), p.scale, p.phase_step);
       if (i % 2 == 1) pin(sums.m);
     }
-    if constexpr (b == bursts - 1) end_half(1, second_x, second_y);
+    if constexpr (b == bursts - 1) end_half(1);
   };
 
   TileCursor cursor(p.order, cluster);
+  skip_unmarked<general>(cursor, p);
   // Of the tile whose second half is pending: its group, if the tile closes it, otherwise -1.
-  int closed_group = -1;
+  int closed_group = -1, closed_block = 0;
   std::int64_t closed_record = 0;
   const auto finish_second_half = [&](auto index) {
     burst(index);
     if constexpr (decltype(index)::v == bursts - 1) {
-      if (closed_group >= 0) write_records(closed_group, closed_record);
+      if (closed_group >= 0) write_records(closed_group, closed_block, closed_record);
     }
   };
   const auto teacher_loop_and_first_half = [&] {
@@ -283,7 +279,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     pin(teacher);
     release_stage();
     release = -1;
-    const int column = cursor.column_tile() * Sums::columns + 2 * quad_lane;
+    const int column = cursor.column_tile() * tile_columns + 2 * quad_lane;
     if constexpr (general) {
 #pragma unroll
       for (int i = 0; i < accumulators_of_model; ++i) {
@@ -314,18 +310,21 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
       sums.add(first_x(i), first_y(i), p.scale, p.phase_step);
       if (i % 2 == 1) pin(sums.m);
     }
-    end_half(0, first_x, first_y);
+    end_half(0);
 #pragma unroll
     for (int j = 0; j < column_groups; ++j) {
       teacher[4 * j] = student[4 * j + 2];
       teacher[4 * j + 1] = student[4 * j + 3];
     }
     pin(teacher);
-    closed_group = cursor.last_of_group() ? cursor.group.first_block : -1;
+    closed_group = cursor.last_of_group() ? cursor.group.index : -1;
+    closed_block = cursor.group.first_block;
     closed_record = cursor.group.first_record;
     cursor.advance();
+    skip_unmarked<general>(cursor, p);
   };
 
+  if (cursor.done()) return;
   bool pending = false;
   do {
     pin(student);
@@ -362,7 +361,7 @@ __global__ void __launch_bounds__(384, 1)
   cluster_sync();
   if (threadIdx.x < 128) {
     give_registers<24>();
-    if (threadIdx.x == 0) produce<L>(maps, p, ring, full, empty, cluster, rank);
+    if (threadIdx.x == 0) produce<L, general>(maps, p, ring, full, empty, cluster, rank);
   } else {
     take_registers<240>();
     consume<Sums, Element, general>(p, shared, ring, full, empty, cluster, rank);

@@ -12,7 +12,6 @@ struct SweepKernel {
 };
 
 SweepKernel one_pass_kernel(fljsd_dtype dtype, bool general);
-SweepKernel fine_one_pass_kernel(fljsd_dtype dtype, bool general);
 SweepKernel kl_kernel(bool teacher_first, fljsd_dtype dtype, bool general);
 
 }  // namespace fljsd::cuda::hopper

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sweep for 0 < beta < 1, as fine as losses need.
+// The sweep for 0 < beta < 1.
 #include "cuda/hopper/sweep.cuh"
 #include "cuda/hopper/sweep_instances.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 template <class Element, bool general>
 SweepKernel kernel() {
-  using Sums = OnePassSums<Basis::twelve, general>;
+  using Sums = OnePassSums<general>;
   return {sweep<Sums, Element, general>, Layout<Sums>::bytes};
 }
 

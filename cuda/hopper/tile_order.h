@@ -3,7 +3,7 @@
 // arithmetic that host, producer warps and consumer warps agree on.
 //
 // Tokens are cut into blocks of 256 (a cluster of two multiprocessors, 128 each), the vocabulary into tiles
-// of 160 or 128 columns. A few blocks form a group, and a group is swept over the whole vocabulary before the
+// of 160 columns. A few blocks form a group, and a group is swept over the whole vocabulary before the
 // next one starts: its activations stay in the L2 cache, and every weight tile is read from memory once a
 // group. In a group, tile t is (block t mod blocks, column tile t div blocks), and cluster c takes t = c, c +
 // clusters, c + 2·clusters, ...: at any time all clusters are at neighbouring columns, so that a weight tile
@@ -21,6 +21,7 @@ namespace fljsd::cuda::hopper {
 constexpr int cluster_size = 2;
 constexpr int cta_rows = 128;
 constexpr int block_rows = cluster_size * cta_rows;  // tokens of a cluster's tile
+constexpr int tile_columns = 160;                    // vocabulary entries of a tile
 constexpr int most_turns = 2;                        // blocks that a cluster may meet in a group
 
 constexpr int greatest_common_divisor(int a, int b) {
@@ -34,6 +35,7 @@ constexpr int greatest_common_divisor(int a, int b) {
 
 // A group of blocks of tokens.
 struct Group {
+  int index = 0;
   int first_block = 0;
   int blocks = 0;                 // 0: there are no more groups
   int turns = 0;                  // blocks that a cluster meets
@@ -45,13 +47,12 @@ struct Group {
 
 struct TileOrder {
   int token_blocks = 0;
-  int columns = 0;  // of a tile
   int column_tiles = 0;
   int clusters = 1;
   int group_blocks = 1;  // a group has the most blocks, up to this, that keep to most_turns
 
-  constexpr Group group_from(int first_block, std::int64_t first_record) const {
-    Group group{first_block, token_blocks - first_block, 0, 0, first_record};
+  constexpr Group group_from(int index, int first_block, std::int64_t first_record) const {
+    Group group{index, first_block, token_blocks - first_block, 0, 0, first_record};
     if (group.blocks <= 0) return group;
     if (group.blocks > group_blocks) group.blocks = group_blocks;
     while (group.blocks > most_turns * greatest_common_divisor(group.blocks, clusters)) --group.blocks;
@@ -60,20 +61,19 @@ struct TileOrder {
     group.slots = clusters / g;
     return group;
   }
-  constexpr Group first() const { return group_from(0, 0); }
+  constexpr Group first() const { return group_from(0, 0, 0); }
   constexpr Group after(const Group& group) const {
-    return group_from(group.first_block + group.blocks, group.first_record + group.records());
+    return group_from(group.index + 1, group.first_block + group.blocks,
+                      group.first_record + group.records());
   }
 };
 
 // The order for a launch: as many clusters as fit, but no more than any group has tiles, so that every
 // cluster has work in every group; then as few groups as most_group_blocks allows, and of about equal size.
-constexpr TileOrder make_tile_order(int tokens, int vocab, int columns, int most_clusters,
-                                    int most_group_blocks) {
+constexpr TileOrder make_tile_order(int tokens, int vocab, int most_clusters, int most_group_blocks) {
   TileOrder best;
   best.token_blocks = (tokens + block_rows - 1) / block_rows;
-  best.columns = columns;
-  best.column_tiles = (vocab + columns - 1) / columns;
+  best.column_tiles = (vocab + tile_columns - 1) / tile_columns;
   for (int clusters = most_clusters; clusters >= 1; --clusters) {
     int fewest = 0, largest_smallest = 0;
     for (int blocks = 1; blocks <= most_group_blocks && blocks <= best.token_blocks; ++blocks) {
@@ -118,11 +118,14 @@ struct TileCursor {
   }
   constexpr void advance() {
     if (last_of_group()) {
-      group = order.after(group);
-      visit = 0;
+      skip_group();
     } else {
       ++visit;
     }
+  }
+  constexpr void skip_group() {
+    group = order.after(group);
+    visit = 0;
   }
 };
 
