@@ -247,7 +247,7 @@ inline std::vector<float> fp32_logits(const MatrixView& input, const MatrixView&
 
 // dlogits are stored as dD/dx times this (cuda/batch.h).
 inline float stored_factor(DType dtype, double beta) {
-  return dtype != DType::f16 ? 1.0f : beta < 1 ? 32768.0f : 64.0f;
+  return dtype == DType::f16 && beta < 1 ? 32768.0f : 1.0f;
 }
 
 // The whole problem, gradients stored in the student's format.

@@ -96,6 +96,8 @@ TEST(DeviceRows, KeepTheirClassWhereTheyOnceDidNot) {
              "family=disjoint tokens=1 hidden=1 vocab=65 seed=238887",
              "family=disjoint tokens=1 hidden=1 vocab=2 seed=470851 temperature=2",
              "family=disjoint tokens=1 hidden=1 vocab=2 seed=285577",
+             // fp16 at beta = 1: a gradient of thousands, times 64, was infinite.
+             "family=kaiming tokens=2 hidden=4 vocab=5 seed=3 dtype=f16 beta=1 teacher_weight[0]=12000",
              // Logits whose rounding exceeds the range of an exponent.
              "family=published tokens=1 hidden=1 vocab=1 seed=0 teacher_input[0]=1.4123288431433875e+20",
              "family=published tokens=1 hidden=1 vocab=1 seed=0 beta=0 "

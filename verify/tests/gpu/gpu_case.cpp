@@ -304,10 +304,10 @@ void expect_close(const StageResult& result, const HostCase& host, const std::st
   }
   if (!gradients) return;
 
-  // Each dlogit is rounded to the inputs' format (fp16: scaled, so that subnormals begin at 2^-40 or 2^-31);
-  // sums are in fp32: a summand is rounded or truncated at most once for each partial sum, 2^-23 of
-  // Σ|summands| each.
-  const double u_dlogits = unit_roundoff(r.student_dtype), tiny = beta < 1 ? 0x1p-40 : 0x1p-31;
+  // Each dlogit is rounded to the inputs' format (fp16: half its least subnormal, 2^-25, scaled by 2^15 for
+  // beta < 1); sums are in fp32: a summand is rounded or truncated at most once for each partial sum, 2^-23
+  // of Σ|summands| each.
+  const double u_dlogits = unit_roundoff(r.student_dtype), tiny = beta < 1 ? 0x1p-40 : 0x1p-25;
   const DType gradient_dtype = r.gradient_dtype.value_or(r.student_dtype);
   const double u_out = unit_roundoff(gradient_dtype);
   const double smallest =
