@@ -79,7 +79,8 @@ Index valid_vocab(const Recipe& r) {
   return r.options.valid_vocab.value_or(r.vocab);
 }
 
-// Every logit; the workspace behind the columns that exist and between the matrices keeps its poison.
+// Every logit. Behind the columns that exist the workspace keeps its poison, but for the last piece of 16
+// bytes that has one, which the copy engine writes whole.
 void check_logits(const HostCase& host, std::uint8_t poison) {
   const Recipe& r = host.recipe;
   DeviceCase device(host, "hopper-gemm", false);
@@ -88,7 +89,7 @@ void check_logits(const HostCase& host, std::uint8_t poison) {
   const Index valid = valid_vocab(r), ld = round_up(valid, 64);
   const auto element = static_cast<Index>(size_of(r.student_dtype));
   const Index second = round_up(r.tokens * ld * element, 256);
-  const double unit = r.student_dtype == DType::bf16 ? 0x1p-9 : 0x1p-12;  // half a last place, relative
+  const double unit = r.student_dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;  // half a last place, relative
   Index wrong = 0, overwritten = 0;
   for (int product = 0; product < 2; ++product) {
     const Wide input(product == 0 ? host.student_input : host.teacher_input);
@@ -99,14 +100,15 @@ void check_logits(const HostCase& host, std::uint8_t poison) {
         const Dot want = dot(input, t, weight, v);
         const double got = load(r.student_dtype, logits, t * ld + v);
         const double error = product_error(r, want, input.cols);
-        // 2^-24: half of the smallest number of fp16
+        // 2^-25: half of the smallest number of fp16
         const double bound = error + unit * (std::abs(want.value) + error) + 0x1p-25;
         if (!(std::abs(got - want.value) <= bound) && wrong++ == 0) {
           ADD_FAILURE() << device.name() << ": logit (" << t << ", " << v << ") of product " << product
                         << " is " << got << ", not " << want.value;
         }
       }
-      for (Index byte = (t * ld + valid) * element; byte < (t + 1) * ld * element; ++byte)
+      for (Index byte = (t * ld + round_up(valid, 16 / element)) * element; byte < (t + 1) * ld * element;
+           ++byte)
         overwritten += logits[byte] != std::byte{poison} ? 1 : 0;
     }
   }
