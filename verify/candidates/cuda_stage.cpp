@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 #include "verify/candidates/cuda/stage_call.h"
 #include "verify/candidates/function_candidate.h"
@@ -44,6 +46,28 @@ class OneFormat {
   }
 
   std::vector<std::vector<float>> storage_;
+};
+
+// A copy of a matrix whose rows start at multiples of 16 bytes, NaN between them: what the fused stage's own
+// kernel reads. (Other rows are served by another stage; layouts that a property asks for are left as they
+// are.)
+class AlignedRows {
+ public:
+  explicit AlignedRows(MatrixView& m) {
+    if (m.dtype != DType::bf16 && m.dtype != DType::f16) return;
+    const Index stride = (m.cols + 7) / 8 * 8;
+    storage_.assign(static_cast<std::size_t>(m.rows * stride), 0x7fff);  // a NaN in either format
+    const auto* from = static_cast<const std::byte*>(m.data);
+    for (Index r = 0; r < m.rows; ++r) {
+      std::memcpy(storage_.data() + r * stride, from + 2 * r * m.row_stride,
+                  static_cast<std::size_t>(2 * m.cols));
+    }
+    m.data = storage_.data();
+    m.row_stride = stride;
+  }
+
+ private:
+  std::vector<std::uint16_t> storage_;
 };
 
 // Whether a token that counts has a finite logit that the stages promise nothing about (fljsd.h: differences
@@ -116,7 +140,11 @@ class CudaStage : public Candidate {
   }
 
   Outcome compute(const Case& c, const Request& request) override {
-    return run(c.problem(), c.options, request, 0);
+    Problem problem = c.problem();
+    if (stage_.name != std::string_view("fused")) return run(problem, c.options, request, 0);
+    const AlignedRows student_input(problem.student_input), student_weight(problem.student_weight);
+    const AlignedRows teacher_input(problem.teacher_input), teacher_weight(problem.teacher_weight);
+    return run(problem, c.options, request, 0);
   }
   bool takes_views() const override { return true; }
   // On the device tensors lie as they do on the host: the same strides, and as far past a multiple of 64
@@ -151,7 +179,22 @@ class CudaStage : public Candidate {
                        "the same call gave other bits when the workspace held other bytes before.",
                        {}};
       }
-      return to_answer(problem, options, request, output);
+      Answer answer = to_answer(problem, options, request, output);
+      if (request.grad) {
+        // The losses that are judged are always those of the forward pass, which may be computed another way;
+        // those of the pass with gradients are what the stages' own tests judge.
+        call_request.gradients = false;
+        StageCall forward(problem, options, call_request);
+        const StageOutput losses = forward.run(0xff);
+        if (!forward.violations().empty()) {
+          const auto kind =
+              forward.inputs_intact() ? Failure::Kind::bad_result : Failure::Kind::input_modified;
+          return Failure{kind, forward.violations().front(), {}};
+        }
+        if (options.reduction != Reduction::none) answer.result.loss = losses.loss;
+        answer.result.token_loss.assign(losses.token_loss.begin(), losses.token_loss.end());
+      }
+      return answer;
     } catch (const StageUnsupported& refusal) {
       return Unsupported{std::string("unsupported: ") + refusal.what()};
     } catch (const std::runtime_error& error) {

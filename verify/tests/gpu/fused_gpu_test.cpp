@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only the fused stage's own kernels can get wrong: tiles, clusters and groups of tokens, references
+// that a later tile exceeds, marks that send a group to the general kernel. Rows start at multiples of 16
+// bytes here, which the kernels need; other rows are served by chunked-vocab, as in the tests of all stages.
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "verify/tests/gpu/gpu_case.h"
+
+namespace fljsd::testing {
+namespace {
+
+// Logits that a test chooses: hidden 2, inputs (1, 0), weights (logit, 1), so that each logit is exact.
+// Padded to rows of 8 elements.
+HostCase chosen_logits(Index tokens, Index vocab, double beta) {
+  Recipe r;
+  r.tokens = tokens, r.vocab = vocab, r.student_hidden = r.teacher_hidden = 2, r.pad = 6,
+  r.options.beta = beta;
+  HostCase host = make_case(r);
+  for (HostMatrix* input : {&host.student_input, &host.teacher_input}) {
+    for (Index t = 0; t < tokens; ++t) input->set(t, 0, 1), input->set(t, 1, 0);
+  }
+  for (HostMatrix* weight : {&host.student_weight, &host.teacher_weight}) {
+    for (Index v = 0; v < vocab; ++v) weight->set(v, 0, 0), weight->set(v, 1, 1);
+  }
+  return host;
+}
+
+void check(const HostCase& host, const Configure& configure = {}) {
+  DeviceCase device(host, "fused", false, configure);
+  if (std::string(fljsd_plan_describe(device.plan())).find("fused sweep") == std::string::npos)
+    GTEST_SKIP() << fljsd_plan_describe(device.plan());
+  const StageResult result = device.run(0xff);
+  expect_close(result, host, "fused", 0);
+  EXPECT_TRUE(result.same_bits(device.run(0x3f))) << device.name() << ": the second run differs";
+}
+
+// Tails of tokens, vocabulary and hidden; both models' hidden sizes in their own place.
+TEST(Fused, AnySize) {
+  for (const Index tokens : {1, 63, 64, 65, 128, 129, 256, 257, 700}) {
+    for (const Index vocab : {1, 2, 7, 159, 160, 161, 320, 1283}) {
+      Recipe r;
+      r.tokens = tokens, r.vocab = vocab;
+      r.student_hidden = 17, r.teacher_hidden = 65, r.pad = 7;  // rows of 24 and 72
+      check(make_case(r));
+    }
+  }
+  for (const Index hidden : {1, 9, 57, 65, 129, 201}) {
+    Recipe r;
+    r.tokens = 40, r.vocab = 333, r.student_hidden = r.teacher_hidden = hidden, r.pad = 7;
+    check(make_case(r));
+  }
+}
+
+// Few clusters: each has many tiles, two blocks of tokens in turns, and several groups after one another; the
+// second half of a group's last tile is finished in the next group.
+TEST(Fused, ClustersTurnsAndGroups) {
+  for (const Index tokens : {300, 600, 1100, 1700}) {
+    for (const Index entries : {160, 500, 3000, 100000}) {  // that a cluster sweeps
+      for (const Index group : {256, 512, 1024, 1536}) {    // tokens
+        Recipe r;
+        r.tokens = tokens, r.vocab = 3001;
+        for (const double beta : {0.3, 0.0, 1.0}) {
+          r.options.beta = beta;
+          check(make_case(r), [&](fljsd_config& c) { c.chunk_vocab = entries, c.chunk_tokens = group; });
+        }
+      }
+    }
+  }
+}
+
+// Logits that rise along the vocabulary, beyond what the fast kernel's references allow (44 nats): marked and
+// done again; and within it: not marked, and right all the same.
+TEST(Fused, RisingLogits) {
+  for (const double step : {2.0, 8.0, 30.0, 60.0, 250.0, 10000.0}) {
+    for (const double beta : {0.5, 0.01, 0.99, 0.0, 1.0}) {
+      HostCase host = chosen_logits(5, 2000, beta);
+      for (Index v = 0; v < 2000; ++v) {
+        host.student_weight.set(v, 0, static_cast<double>(v / 160) * step + static_cast<double>(v % 3));
+        host.teacher_weight.set(v, 0,
+                                static_cast<double>((v + 80) / 160) * step - static_cast<double>(v % 5));
+      }
+      check(host, [](fljsd_config& c) { c.chunk_vocab = 1000; });
+    }
+  }
+}
+
+// Huge logits, offsets between the models, disjoint supports, one entry far above all: phases and references
+// that are rounded to their own size.
+TEST(Fused, AdversarialRows) {
+  for (const double beta : {0.5, 0.01, 0.99, 0.0, 1.0}) {
+    for (const double offset : {1e4, -1e4, 0x1p20, -0x1p22, 0x1p30, 0x1p60, -0x1p60}) {
+      HostCase host = chosen_logits(3, 1000, beta);
+      for (Index v = 0; v < 1000; ++v) {
+        host.student_weight.set(v, 0, offset);
+        host.teacher_weight.set(v, 0, v % 2 == 0 ? -offset : -offset * 1.5);
+      }
+      check(host);
+    }
+    for (const Index at : {0, 159, 160, 777, 999}) {  // peaked, at different entries or the same one
+      HostCase host = chosen_logits(3, 1000, beta);
+      host.student_weight.set(at, 0, 88);
+      host.teacher_weight.set(999 - at, 0, 120);
+      check(host);
+      host.teacher_weight.set(at, 0, 200);
+      check(host);
+    }
+    HostCase disjoint = chosen_logits(3, 1000, beta);
+    for (Index v = 0; v < 1000; ++v) {
+      disjoint.student_weight.set(v, 0, v < 500 ? 0 : -100);
+      disjoint.teacher_weight.set(v, 0, v < 500 ? -100 : 0);
+    }
+    check(disjoint);
+  }
+}
+
+// A token without finite sums is NaN, and marks its group: the other tokens' losses must not change.
+TEST(Fused, NanMarksAGroup) {
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Recipe r;
+    r.tokens = 700, r.vocab = 500;
+    HostCase host = make_case(r);
+    const Configure blocks = [](fljsd_config& c) { c.chunk_tokens = 256; };
+    DeviceCase clean(host, "fused", false, blocks);
+    const StageResult want = clean.run();
+    host.teacher_input.set(300, 3, value);
+    DeviceCase device(host, "fused", false, blocks);
+    const StageResult got = device.run();
+    for (Index t = 0; t < r.tokens; ++t) {
+      const auto i = static_cast<std::size_t>(t);
+      if (t == 300) {
+        EXPECT_TRUE(std::isnan(got.token_loss[i]));
+      } else {
+        // The general kernel's sums are those of the fast one where references agree; 3.7e-6 is the stage's
+        // budget.
+        EXPECT_LE(std::abs(got.token_loss[i] - want.token_loss[i]), 2 * 3.7e-6f) << t;
+      }
+    }
+  }
+}
+
+// Both formats, temperatures that scale logits up to overflow, columns that do not exist.
+TEST(Fused, FormatsTemperaturesAndValidVocab) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const double temperature : {1.0, 0.125, 0.5, 16.0}) {
+      Recipe r;
+      r.student_dtype = r.teacher_dtype = dtype;
+      r.tokens = 70, r.vocab = 1003, r.options.temperature = temperature, r.options.valid_vocab = 801;
+      check(make_case(r));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fljsd::testing
