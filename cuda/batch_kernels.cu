@@ -138,20 +138,13 @@ __global__ void input_grad(const float* sum, Index sum_ld, const float* residual
     const Index r = i / per_row, h = width * (i % per_row);
     const float back = residual != nullptr ? residual[r] * factor : 0;
     if (vectors) {  // everything is aligned and hidden is a multiple of four
-      float g[4] = {};
-      if (sum != nullptr) {
-        const float4 v = load4(sum + r * sum_ld + h);
-        g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
-      }
-      for (int e = 0; e < 4 && residual != nullptr; ++e)
-        g[e] = sum != nullptr ? give_back(back, mean[h + e], g[e]) : back * mean[h + e];
+      const float4 v = load4(sum + r * sum_ld + h);
+      float g[4] = {v.x, v.y, v.z, v.w};
+      for (int e = 0; e < 4 && residual != nullptr; ++e) g[e] = give_back(back, mean[h + e], g[e]);
       store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, h, g);
     } else {
-      const float g = sum != nullptr ? sum[r * sum_ld + h] : 0;
-      store_element(out, dtype, r * ld + h,
-                    residual == nullptr ? g
-                    : sum != nullptr    ? give_back(back, mean[h], g)
-                                        : back * mean[h]);
+      const float g = sum[r * sum_ld + h];
+      store_element(out, dtype, r * ld + h, residual != nullptr ? give_back(back, mean[h], g) : g);
     }
   }
 }

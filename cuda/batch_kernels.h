@@ -51,8 +51,8 @@ struct Factor {
   const DeviceScalars* scalars = nullptr;
 };
 
-// out[t, h] = (sum != null ? sum[t, h] : 0) + residual[t]·alpha·mean[h], rounded once. residual null: no
-// second term; with a sum, nor where it exceeds the sum in magnitude. sum may be out when the result is fp32.
+// out[t, h] = sum[t, h] + residual[t]·alpha·mean[h], rounded once; without the second term where that exceeds
+// the sum in magnitude, or residual is null. sum may be out when the result is fp32.
 void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,
                        const float* mean, Factor factor, Index rows, Index hidden, void* out,
                        fljsd_dtype dtype, Index ld);

@@ -14,7 +14,9 @@ struct TokenChunks::Arrays {
   void* gemm_workspace = nullptr;
   void* student_logits = nullptr;  // [chunk, ld]
   void* teacher_logits = nullptr;
-  Dlogits dlogits;                   // [group, ld]
+  Dlogits dlogits;  // [group, ld]
+  // [group, hidden], unless the result is fp32 or nothing is added to the product.
+  float* input_grad_sum = nullptr;
   float* weight_grad_sum = nullptr;  // [valid_vocab, hidden]: only with several groups and a rounded result
   float* column_sum = nullptr;       // [valid_vocab]
   float* column_sum_partial = nullptr;
@@ -26,6 +28,15 @@ namespace {
 
 Index logits_ld(const Settings& s) {
   return round_up(s.valid_vocab, 64);  // rows at multiples of 128 bytes
+}
+
+// Whether something is added to the product dlogits · weight before it is rounded: what rounding took from
+// the dlogits (batch_kernels.h).
+bool gives_back(const Settings& s) {
+  return s.input_grad && s.student.dtype != FLJSD_F32;
+}
+bool sums_input_grad(const Settings& s) {
+  return gives_back(s) && s.gradient_dtype != FLJSD_F32;
 }
 
 }  // namespace
@@ -85,9 +96,9 @@ TokenChunks::GradientProducts TokenChunks::make_gradients(Index rows) const {
                                               .k = s.valid_vocab,
                                               .lda = ld,
                                               .ldb = s.student.weight_ld,
-                                              .ldc = s.input_grad_ld,
+                                              .ldc = sums_input_grad(s) ? s.student.hidden : s.input_grad_ld,
                                               .in = s.student.dtype,
-                                              .out = s.gradient_dtype,
+                                              .out = sums_input_grad(s) ? FLJSD_F32 : s.gradient_dtype,
                                               .scalars = scalars});
   }
   if (s.weight_grad) {
@@ -119,11 +130,12 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, group * ld), s.student.dtype, ld,
                static_cast<float>(dlogits_factor(s)), nullptr};
-  if (s.input_grad && s.student.dtype != FLJSD_F32) {
+  if (gives_back(s)) {
     a.dlogits.residual = workspace.take<float>(group);
     a.mean_row = workspace.take<float>(s.student.hidden);
     a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
   }
+  if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(group * s.student.hidden);
   if (s.weight_grad && group < s.tokens && s.gradient_dtype != FLJSD_F32) {
     a.weight_grad_sum = workspace.take<float>(s.valid_vocab * s.student.hidden);
   }
@@ -168,13 +180,14 @@ void TokenChunks::run_gradients(const Call& call, const Arrays& a, Index first, 
   const GradientProducts& p = gradients_.of(rows);
   if (p.input_grad) {
     void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
-    const bool give_back = a.dlogits.residual != nullptr;
-    if (give_back) {
-      launch_input_grad(call.stream, nullptr, 0, a.dlogits.residual, a.mean_row, factor, rows,
-                        s.student.hidden, out, s.gradient_dtype, s.input_grad_ld);
+    void* sum = a.input_grad_sum != nullptr ? a.input_grad_sum : out;
+    p.input_grad->run(call.stream,
+                      {a.dlogits.data, t.student_weight, sum, f.alpha, f.zero, a.gemm_workspace});
+    if (gives_back(s)) {
+      launch_input_grad(call.stream, static_cast<const float*>(sum),
+                        a.input_grad_sum != nullptr ? s.student.hidden : s.input_grad_ld, a.dlogits.residual,
+                        a.mean_row, factor, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld);
     }
-    p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, f.alpha,
-                                    give_back ? f.one : f.zero, a.gemm_workspace});
     if (s.has_labels) {
       launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
                            ignored_tokens(s, call, first));

@@ -302,8 +302,7 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
     for (Index h = 0; h < hidden; ++h) {
       double& sum = result.student_input_grad(t, h);
       const double given = residual * static_cast<double>(mean[static_cast<std::size_t>(h)]);
-      if (format != DType::f32 && (stage == DeviceStage::stored || std::abs(given) <= std::abs(sum)))
-        sum += given;
+      if (format != DType::f32 && std::abs(given) <= std::abs(sum)) sum += given;
       sum = round_to(format, sum * alpha);
     }
   }

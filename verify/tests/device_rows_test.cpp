@@ -117,6 +117,8 @@ TEST(DeviceRows, KeepTheirClassWhereTheyOnceDidNot) {
              "family=near-identical tokens=3 hidden=11 vocab=11 seed=839417 beta=0 "
              "temperature=3.438328816380346 "
              "reduction=sum teacher_weight[37]=26880 student_weight[113]=-2097152",
+             "family=disjoint tokens=10 hidden=17 vocab=67 seed=855481 bias=both beta=1 "
+             "teacher_weight[1344]=153838.0313724413",
              "family=padded-vocab tokens=1 hidden=1 vocab=4 seed=1 beta=0 valid_vocab=4 "
              "student_weight[51]=4096",
          }) {
