@@ -85,6 +85,7 @@ double largest_magnitude(const MatrixView& m) {
   return largest;
 }
 bool has_enormous_logits(const Problem& p, const Options& options) {
+  const double divisor = std::min(options.temperature, 1.0);  // of a logit, before or after the temperature
   double bias = 0;
   for (const auto& b : {p.student_bias, p.teacher_bias}) {
     for (Index v = 0; b && v < b->size; ++v)
@@ -92,9 +93,9 @@ bool has_enormous_logits(const Problem& p, const Options& options) {
   }
   const auto bound = [&](const MatrixView& input, const MatrixView& weight) {
     return (static_cast<double>(input.cols) * largest_magnitude(input) * largest_magnitude(weight) + bias) /
-           options.temperature;
+           divisor;
   };
-  if (bias / options.temperature > largest_logit) return true;
+  if (bias / divisor > largest_logit) return true;
   if (bound(p.student_input, p.student_weight) <= largest_logit &&
       bound(p.teacher_input, p.teacher_weight) <= largest_logit) {
     return false;
@@ -103,10 +104,12 @@ bool has_enormous_logits(const Problem& p, const Options& options) {
   Problem products = p;
   products.student_bias.reset();
   products.teacher_bias.reset();
+  Options scaled = options;
+  scaled.temperature = divisor;
   const auto enormous = [](double x) { return std::isfinite(x) && std::abs(x) > largest_logit; };
   for (Index t = 0; t < p.tokens(); ++t) {
     if (!is_counted(p, options, t)) continue;
-    const LogitRows<double> rows = logits<double>(products, options, t);
+    const LogitRows<double> rows = logits<double>(products, scaled, t);
     if (std::any_of(rows.student.begin(), rows.student.end(), enormous) ||
         std::any_of(rows.teacher.begin(), rows.teacher.end(), enormous)) {
       return true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The row arithmetic of the CUDA stages on the host, judged as the stages are: by the budget of the class
 // that they declare, on random recipes of all input families.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -53,7 +54,8 @@ bool has_enormous_logits(const Case& c) {
       for (Index v = 0; v < valid_vocab(p, c.options); ++v) {
         double product = 0;
         for (Index h = 0; h < input.cols; ++h) product += input(t, h) * weight(v, h);
-        if (std::isfinite(product) && std::abs(product) / c.options.temperature > 0x1p125) return true;
+        if (std::isfinite(product) && std::abs(product) / std::min(c.options.temperature, 1.0) > 0x1p125)
+          return true;
       }
     }
   }
