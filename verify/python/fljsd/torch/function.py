@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fused_linear_jsd(): the operator as a function of PyTorch tensors."""
+from __future__ import annotations
+
+import torch
+
+from . import operator  # noqa: F401: registers the operator
+
+
+def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weight, *, beta=0.5, temperature=1.0,
+                     student_bias=None, teacher_bias=None, labels=None, ignore_index=-100, valid_vocab=None,
+                     reduction="batchmean", stage="auto", memory_budget=None):
+    """Generalized Jensen-Shannon divergence of the vocabulary distributions of two models, from their hidden states.
+
+    student_input   [tokens, student_hidden]; teacher_input [tokens, teacher_hidden]
+    student_weight  [vocab, student_hidden]; teacher_weight [vocab, teacher_hidden]
+    biases          [vocab] or None, of any floating-point dtype
+    labels          int64 [tokens] or None; tokens whose label is ignore_index do not count
+    beta            0: KL(teacher | student); 1: KL(student | teacher); between: the divergence from the mixture
+    temperature     divides the logits of both models; the loss is not multiplied by its square
+    valid_vocab     entries at or past it do not exist; None: all do
+    reduction       "batchmean": the mean over tokens that count; "sum"; or "none": [tokens], 0 where ignored
+    stage           a stage of the CUDA library, or "auto": fused without gradients, chunked-vocab with them
+    memory_budget   bytes of workspace that chunked stages may use; None: what the stage recommends
+
+    Input and weight of one model have one dtype: bf16, fp16 or fp32; on the CPU also fp64. There, the float64 reference
+    runs, for tests. The loss is fp32 (fp64 for an fp64 student). Rows of a matrix may lie apart, their elements must be
+    adjacent. The teacher is a constant. Gradients are computed in the forward call where the student requires them.
+    ValueError, one sentence, for arguments that break these rules; LibraryError for what the library refuses.
+    """
+    if student_input.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+        to = torch.get_autocast_dtype("cuda")
+        student_input, student_weight = student_input.to(to), student_weight.to(to)
+        teacher_input, teacher_weight = teacher_input.to(to), teacher_weight.to(to)
+    teacher_input, teacher_weight = teacher_input.detach(), teacher_weight.detach()
+    if teacher_bias is not None:
+        teacher_bias = teacher_bias.detach()
+    if valid_vocab is not None and valid_vocab < 1:  # 0 is the operator's None
+        raise ValueError(f"valid_vocab is {valid_vocab}, but it must be from 1 to vocab, {student_weight.shape[0]}.")
+    if memory_budget is not None and memory_budget < 1:
+        raise ValueError(f"memory_budget is {memory_budget}, but it must be a positive number of bytes.")
+    grad = torch.is_grad_enabled()
+    return torch.ops.fljsd.fused_linear_jsd(
+        student_input, student_weight, teacher_input, teacher_weight, student_bias, teacher_bias, labels,
+        float(beta), float(temperature), ignore_index, valid_vocab or 0, reduction, stage, memory_budget or 0,
+        grad and student_input.requires_grad, grad and student_weight.requires_grad,
+        grad and student_bias is not None and student_bias.requires_grad)[0]
