@@ -3,6 +3,7 @@
 //
 //   sums          how many floats: a multiple of 4, a quarter for each lane of a row
 //   Reference     what a row's logits are taken relative to; Scan: what a tile says about it
+//   takes_infinity  whether logits may be -inf
 //   add()         the sums of one more pair of raw logits; this is where the time goes
 //   raise()       old sums when the row's reference rises
 //   write()       the finished record, as cuda/chernoff_kernels.h defines it
@@ -71,6 +72,7 @@ struct OnePassSums {
   float minus_x, minus_y;
 
   static constexpr bool scans_every_tile = general;
+  static constexpr bool takes_infinity = general;
   // Whether the fast kernel's sums of a tile are no good. Below the limit logits are at most 32 half log2
   // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5.
   __device__ __forceinline__ bool are_bad() const {
@@ -216,6 +218,7 @@ struct KlSums {
   KlReference reference;
 
   static constexpr bool scans_every_tile = true;  // the reference must be the largest of all
+  static constexpr bool takes_infinity = true;
   __device__ __forceinline__ bool are_bad() const {
     return false;
   }

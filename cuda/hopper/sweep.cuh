@@ -291,10 +291,11 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
       }
     }
     if (cursor.column_tile() + 1 == p.order.column_tiles) {
-      // Columns that do not exist. Where logits may be -inf these are, and never raise a reference. Otherwise
-      // -2^100: so low that both exponentials are 0, and the same in both models, so that their difference is
-      // 0 and not NaN.
-      const float no_entry = general ? -infinity() : -0x1p100f;
+      // Columns that do not exist are -inf where the sums know what that is, and can then never be a
+      // reference, not even of a row of nothing but -inf. In the fast kernel they are -2^100: so low that
+      // both exponentials are 0, the same in both models, so that their difference is 0 and not NaN, and as a
+      // reference a reason for marking.
+      const float no_entry = Sums::takes_infinity ? -infinity() : -0x1p100f;
 #pragma unroll
       for (int i = 0; i < accumulators_of_model; ++i) {
         if (column + i / 4 * 8 + i % 2 >= p.vocab) student[i] = teacher[i] = no_entry;
