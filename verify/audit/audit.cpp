@@ -45,7 +45,8 @@ bool AuditReport::pass() const {
     return std::all_of(workload.candidates.begin(), workload.candidates.end(),
                        [](const CandidateReport& candidate) { return candidate.verdict.pass(); }) &&
            std::all_of(workload.certified.begin(), workload.certified.end(),
-                       [](const CertifiedToken& token) { return token.kept(); });
+                       [](const CertifiedToken& token) { return token.kept(); }) &&
+           (!workload.tensor_core || workload.tensor_core->kept());
   };
   return std::all_of(survey.begin(), survey.end(), workload_passes) &&
          std::all_of(in_depth.begin(), in_depth.end(), workload_passes);

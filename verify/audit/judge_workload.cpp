@@ -151,6 +151,7 @@ WorkloadReport judge_workload(const Workload& workload, std::span<const Rounding
   if (!workload.certified_rows.empty()) {
     step("certified tokens");
     report.certified = certify_rows(workload, problem, c.options, truth, budgets);
+    report.tensor_core = tensor_core_logits(problem, workload.certified_rows, workload.weight_rows);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

@@ -95,6 +95,21 @@ std::string attribution_matrix(const std::vector<const Attribution*>& ways, bool
   return out + table.text(2, width);
 }
 
+// What a GPU's fp32 logits are off by, beside the bounds.
+std::string tensor_core_text(const WorkloadReport& workload, int width) {
+  if (!workload.tensor_core) return "";
+  const TensorCoreLogits& logits = *workload.tensor_core;
+  return '\n' +
+         paragraph(
+             fmt::format("Logits as Hopper's tensor cores sum them, {} of this workload: off by {} at "
+                         "most. What each sum dropped bounds that by {} ({} of its bound at most), the "
+                         "size of its terms by {} ({} of its bound at most).{}",
+                         logits.logits, short_number(logits.error), short_number(logits.dropped),
+                         short_number(logits.error_over_dropped), short_number(logits.a_priori),
+                         short_number(logits.error_over_a_priori), logits.kept() ? "" : " BOUND BROKEN."),
+             width);
+}
+
 // One candidate: what each step adds to losses and gradients, with bars for the student-input gradient.
 std::string waterfall_text(const Attribution& attribution, int width) {
   constexpr int columns_of_numbers = 50;
@@ -161,7 +176,7 @@ std::string depth_text(const WorkloadReport& workload, bool explain, int width) 
     out += attribution_matrix(ways, explain, width);
     for (const Attribution* way : shown_waterfalls(ways)) out += waterfall_text(*way, width);
   }
-  return out + certified_text(workload, explain, width);
+  return out + tensor_core_text(workload, width) + certified_text(workload, explain, width);
 }
 
 }  // namespace fljsd

@@ -100,6 +100,17 @@ Json to_json(const CertifiedToken& token) {
           {"kept", token.kept()}};
 }
 
+Json to_json(const std::optional<TensorCoreLogits>& logits) {
+  if (!logits) return nullptr;
+  return {{"logits", logits->logits},
+          {"error", json_number(logits->error)},
+          {"bound_of_what_was_dropped", json_number(logits->dropped)},
+          {"a_priori_bound", json_number(logits->a_priori)},
+          {"error_over_dropped", json_number(logits->error_over_dropped)},
+          {"error_over_a_priori", json_number(logits->error_over_a_priori)},
+          {"kept", logits->kept()}};
+}
+
 template <class Item>
 Json list(const std::vector<Item>& items) {
   Json array = Json::array();
@@ -108,9 +119,13 @@ Json list(const std::vector<Item>& items) {
 }
 
 Json to_json(const WorkloadReport& workload) {
-  return {{"workload", to_json(workload.info)},         {"true_loss", to_json(workload.true_loss)},
-          {"zero_answer", to_json(workload.zero)},      {"candidates", list(workload.candidates)},
-          {"attribution", list(workload.attributions)}, {"certified", list(workload.certified)},
+  return {{"workload", to_json(workload.info)},
+          {"true_loss", to_json(workload.true_loss)},
+          {"zero_answer", to_json(workload.zero)},
+          {"candidates", list(workload.candidates)},
+          {"attribution", list(workload.attributions)},
+          {"certified", list(workload.certified)},
+          {"tensor_core_logits", to_json(workload.tensor_core)},
           {"seconds", json_number(workload.seconds)}};
 }
 

@@ -10,6 +10,7 @@
 #include "reference/accuracy_class.h"
 #include "reference/enclosure.h"
 #include "reference/problem.h"
+#include "verify/audit/tensor_core_logits.h"
 #include "verify/judge/verdict.h"
 
 namespace fljsd {
@@ -110,6 +111,7 @@ struct WorkloadReport {
   std::vector<CandidateReport> candidates;
   std::vector<Attribution> attributions;
   std::vector<CertifiedToken> certified;
+  std::optional<TensorCoreLogits> tensor_core;  // of the certified tokens and the judged rows of the weight
   double seconds = 0;
 };
 

@@ -19,6 +19,7 @@
 #include "reference/parallel.h"
 #include "reference/rounding/tensor_core_products.h"
 #include "reference/tensor_core_bound.h"
+#include "verify/audit/tensor_core_logits.h"
 #include "verify/judge/budget.h"
 #include "verify/probe/answers.h"
 #include "verify/probe/plan.h"
@@ -327,6 +328,25 @@ TEST(TensorCoreError, IsWithinTheBudgetOfAClass) {
   DotArithmetic arithmetic = fp32->arithmetic.dot;
   arithmetic.lambda = 8;
   EXPECT_LE(error_of(d, run(d).value), dot_error(scale, arithmetic));
+}
+
+// Fault: an audit that shows another logit's bound, or claims tensor cores for operands that they do not
+// take.
+TEST(TensorCoreLogits, KeepTheirBoundsInAnAudit) {
+  CaseSpec spec;
+  spec.family = find_family("wide-exponent").number;
+  spec.student_hidden = 100;
+  spec.teacher_hidden = 33;
+  const Case c = make_case(spec);
+  const std::vector<Index> tokens{1, 5}, entries{0, 7, 31};
+  const auto logits = tensor_core_logits(c.problem(), tokens, entries);
+  ASSERT_TRUE(logits.has_value());
+  EXPECT_EQ(logits->logits, 12);
+  EXPECT_TRUE(logits->kept());
+  EXPECT_LE(logits->error, logits->dropped);
+  EXPECT_LE(logits->dropped, logits->a_priori);
+  spec.dtype = DType::f32;
+  EXPECT_FALSE(tensor_core_logits(make_case(spec).problem(), tokens, entries).has_value());
 }
 
 // Fault: a bound that is far from what can happen. After a sum of 1, each block loses sixteen products of
