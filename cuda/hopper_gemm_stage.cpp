@@ -41,7 +41,6 @@ class HopperGemm final : public Stage {
     arguments_.vocab = static_cast<int>(s.valid_vocab);
     arguments_.k_blocks[0] = static_cast<int>(ceil_div(s.student.hidden, 64));
     arguments_.k_blocks[1] = static_cast<int>(ceil_div(s.teacher.hidden, 64));
-    arguments_.most_steps = hopper::product_steps(arguments_.order, arguments_.k_blocks);
     if (s.any_grad()) with_gradients_ = make_gemm_stage(s);
   }
 
@@ -61,7 +60,6 @@ class HopperGemm final : public Stage {
     const Arrays a = lay_out(workspace);
     hopper::ProductArguments arguments = arguments_;
     arguments.partial_sums = a.partial_sums;
-    arguments.progress = a.progress;
     hopper::launch_products(call.stream, epilogue_, s.student.dtype, make_maps(t, a), arguments);
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     if (t.token_loss != nullptr) {
@@ -94,7 +92,6 @@ class HopperGemm final : public Stage {
   struct Arrays {
     void* logits[2] = {};                        // hopper-gemm, first
     hopper::PartialSum* partial_sums = nullptr;  // hopper-log-sum-exp
-    unsigned* progress = nullptr;
   };
 
   const char* name() const { return epilogue_ == Epilogue::logits ? "hopper-gemm" : "hopper-log-sum-exp"; }
@@ -136,7 +133,6 @@ class HopperGemm final : public Stage {
     } else {
       a.partial_sums = workspace.take<hopper::PartialSum>(2 * arguments_.partial_sums_of_product());
     }
-    a.progress = workspace.take<unsigned>(1);
     return a;
   }
 

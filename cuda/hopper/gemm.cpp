@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/gemm.h"
 
-#include <algorithm>
-
-#include "cuda/failure.h"
 #include "cuda/hopper/cluster_launch.h"
 
 namespace fljsd::cuda::hopper {
@@ -22,21 +19,9 @@ int most_product_clusters(Epilogue epilogue, fljsd_dtype dtype) {
   return clusters_that_fit(reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes, kernel_name);
 }
 
-unsigned product_steps(const ProductOrder& order, const int (&k_blocks)[2]) {
-  const auto steps = [](int blocks) { return (blocks + lockstep_k_blocks - 1) / lockstep_k_blocks; };
-  unsigned most = 0;
-  for (int cluster = 0; cluster < order.clusters; ++cluster) {
-    const int student = order.share(cluster, order.tiles()), all = order.share(cluster, order.items());
-    most = std::max(
-        most, static_cast<unsigned>(student * steps(k_blocks[0]) + (all - student) * steps(k_blocks[1])));
-  }
-  return most;
-}
-
 void launch_products(cudaStream_t stream, Epilogue epilogue, fljsd_dtype dtype, const ProductMaps& maps,
                      const ProductArguments& arguments) {
   const ProductKernel kernel = find_kernel(epilogue, dtype);
-  check(cudaMemsetAsync(arguments.progress, 0, sizeof(unsigned), stream), "clearing the lockstep's counter");
   // The kernel's parameters, which are copied before the call returns.
   void* parameters[] = {const_cast<ProductMaps*>(&maps), const_cast<ProductArguments*>(&arguments)};
   launch_clusters(stream, reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes,

@@ -23,7 +23,6 @@
 #pragma once
 
 #include "cuda/hopper/gemm.h"
-#include "cuda/hopper/lockstep.cuh"
 #include "cuda/hopper/ptx.cuh"
 #include "cuda/hopper/wgmma_256.cuh"
 
@@ -60,7 +59,6 @@ __device__ __forceinline__ void produce(const ProductMaps& maps, const ProductAr
                                         const Shared& shared, int cluster, int rank) {
   constexpr std::uint16_t both = (1u << cluster_size) - 1;
   Position at;
-  Lockstep lockstep(p.progress, static_cast<unsigned>(p.order.clusters));
   for (int item = cluster; item < p.order.items(); item += p.order.clusters) {
     const ProductTile tile = p.order.tile(item);
     const CUtensorMap* input = tile.product == 0 ? &maps.input[0] : &maps.input[1];
@@ -69,7 +67,6 @@ __device__ __forceinline__ void produce(const ProductMaps& maps, const ProductAr
     const int row = tile.block * block_rows + rank * cta_rows;
     const int entry = tile.column * product_columns + rank * (product_columns / cluster_size);
     for (int k = 0; k < blocks; ++k, at.advance()) {
-      if (rank == 0 && k % lockstep_k_blocks == 0) lockstep.step();
       barrier_wait(shared.empty + 8 * at.stage, at.parity ^ 1);
       const std::uint32_t to = shared.ring + at.stage * stage_bytes, barrier = shared.full + 8 * at.stage;
       barrier_arrive_expect(barrier, stage_bytes);
@@ -78,7 +75,6 @@ __device__ __forceinline__ void produce(const ProductMaps& maps, const ProductAr
                          k * k_block, entry, both);
     }
   }
-  if (rank == 0) lockstep.finish(p.most_steps);
 }
 
 template <class Element, class TileEpilogue>

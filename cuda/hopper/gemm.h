@@ -18,8 +18,7 @@ struct ProductMaps {
   CUtensorMap input[2], weight[2], logits[2];
 };
 
-constexpr int logits_box_rows = 16;   // a warp writes its own
-constexpr int lockstep_k_blocks = 8;  // k blocks of a step of the lockstep
+constexpr int logits_box_rows = 16;  // a warp writes its own
 
 // The sum of 2^(u − reference) over a row's entries of a tile, u = log2(e)·logit.
 struct PartialSum {
@@ -32,8 +31,6 @@ struct ProductArguments {
   int vocab = 0;                       // entries that exist
   int k_blocks[2] = {};                // hidden in blocks of 64, rounded up
   PartialSum* partial_sums = nullptr;  // [product][column tile][block of tokens][row], Epilogue::log_sum_exp
-  unsigned* progress = nullptr;        // one zero
-  unsigned most_steps = 0;             // of the lockstep, of the cluster with the longest way
 
   constexpr std::int64_t partial_sums_of_product() const { return std::int64_t{order.tiles()} * block_rows; }
 };
@@ -43,10 +40,7 @@ enum class Epilogue { logits, log_sum_exp };
 // Clusters that the device runs at a time, at least 1; 0: it cannot run the kernel.
 int most_product_clusters(Epilogue epilogue, fljsd_dtype dtype);
 
-// Steps of the lockstep that the cluster with the longest way takes.
-unsigned product_steps(const ProductOrder& order, const int (&k_blocks)[2]);
-
-// Clears the counter and launches the kernel; most_product_clusters() must have been asked before.
+// most_product_clusters() must have been asked before.
 void launch_products(cudaStream_t stream, Epilogue epilogue, fljsd_dtype dtype, const ProductMaps& maps,
                      const ProductArguments& arguments);
 

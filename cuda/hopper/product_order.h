@@ -38,10 +38,6 @@ struct ProductOrder {
     const int left = token_blocks - first_block, width = left < group_blocks ? left : group_blocks;
     return {product, first_block + in_group % width, in_group / width};
   }
-  // Tiles of the first `count` that are this cluster's.
-  constexpr int share(int cluster, int count) const {
-    return cluster < count ? (count - cluster + clusters - 1) / clusters : 0;
-  }
 };
 
 // The caller makes sure that the number of tiles of both products fits an int.
