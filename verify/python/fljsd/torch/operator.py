@@ -44,10 +44,11 @@ def _outputs(tensors, reduction, gradients):
                   for shape, want, dtype in zip(shapes, wanted, (wide, kept, kept, wide))])
 
 
-@torch.library.impl(NAME, "cuda")
 def _cuda(*arguments):
     tensors, options, gradients = arguments[:7], Options(*arguments[7:14]), arguments[14:]
     device = tensors[0].device
+    if device.type != "cuda":
+        check(layouts(tensors), options)  # raises: another tensor brought the call here
     if device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             return _cuda(*arguments)
@@ -66,7 +67,9 @@ def _cuda(*arguments):
     return outputs
 
 
-@torch.library.impl(NAME, "cpu")
+torch.library.impl(NAME, "cuda", _cuda)
+
+
 def _cpu(*arguments):
     """The float64 reference, rounded once to the dtype of each output. Stage and memory budget mean nothing here."""
     tensors, options, gradients = arguments[:7], Options(*arguments[7:14]), arguments[14:]
@@ -83,6 +86,9 @@ def _cpu(*arguments):
         if wanted:
             output.copy_(torch.as_tensor(value, dtype=torch.float64))
     return outputs
+
+
+torch.library.impl(NAME, "cpu", _cpu)
 
 
 @torch.library.register_fake(NAME)
