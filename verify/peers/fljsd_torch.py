@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fljsd.torch.fused_linear_jsd, the PyTorch operator on this project's CUDA library. Needs a GPU: on the CPU the operator
-is the reference itself.
+"""fljsd.torch.fused_linear_jsd, the PyTorch operator on this project's CUDA library. Needs a GPU: on the CPU the
+operator is the reference itself.
 
 Lacks f64. Where input and weight of a model differ in format, both are widened to f32, as a user has to.
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch's operator costs over the C interface, and the operator beside published implementations.
 
-    python3 verify/bench/peers/time_torch_op.py                  overhead: host time of a call, at sizes that need none
-    python3 verify/bench/peers/time_torch_op.py --tokens 4096    besides, time and peak memory beside eager and Liger-Kernel
+    python3 verify/bench/peers/time_torch_op.py                  host time of a call, at small sizes
+    python3 verify/bench/peers/time_torch_op.py --tokens 4096    besides, time and memory beside eager and Liger-Kernel
 
-Overhead: the host returns from a call before the device has done it, so the host clock is read around batches of calls,
-the device idle at the start of each; the median over batches, operator and direct call in turns. The direct call has its
-plan, structures, workspace and outputs at hand: nothing but ctypes and the library.
+Overhead: the host returns from a call before the device has done it, so the host clock is read around batches of
+calls, the device idle at the start of each; the median over batches, operator and direct call in turns. The direct call
+has its plan, structures, workspace and outputs at hand: nothing but ctypes and the library.
 """
 import argparse
 import ctypes
@@ -87,10 +87,12 @@ def beside_peers(tokens, vocab, hidden, compiled, rounds=10):
     functions = time_peers.peers(t)
     if not compiled:
         del functions["torch-compile"]
-    functions["fljsd"] = lambda t: fused_linear_jsd(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight)
+    functions["fljsd"] = lambda t: fused_linear_jsd(t.student_input, t.student_weight, t.teacher_input,
+                                                    t.teacher_weight)
     held = torch.cuda.memory_allocated()
     for full in (False, True):
-        calls = {name: lambda function=function: time_peers.call(function, t, full) for name, function in functions.items()}
+        calls = {name: lambda function=function: time_peers.call(function, t, full)
+                 for name, function in functions.items()}
         calls["matmul"] = lambda: time_peers.products(t, full)
         for name, call in calls.items():
             t.student_input.grad = t.student_weight.grad = None

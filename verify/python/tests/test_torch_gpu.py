@@ -115,8 +115,8 @@ class Gpu(unittest.TestCase):
         grad_x, grad_w = gradients(loss, *apart[:2])
         with torch.no_grad():
             token_loss = fused_linear_jsd(*apart, reduction="none")
-        verdict = fljsd.check(dict(loss=loss, token_loss=token_loss, student_input_grad=grad_x, student_weight_grad=grad_w),
-                              fljsd.Case(x, w, y, u))
+        result = dict(loss=loss, token_loss=token_loss, student_input_grad=grad_x, student_weight_grad=grad_w)
+        verdict = fljsd.check(result, fljsd.Case(x, w, y, u))
         self.assertTrue(verdict.passed, str(verdict))
 
     def test_autocast(self):

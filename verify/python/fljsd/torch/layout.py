@@ -62,8 +62,8 @@ def check(given: tuple, options: Options) -> None:
     for model in ("student", "teacher"):
         input_dtype, weight_dtype = at[f"{model}_input"].dtype, at[f"{model}_weight"].dtype
         if input_dtype != weight_dtype:
-            raise ValueError(f"{model}_weight has dtype {weight_dtype}, but it must be {input_dtype} as {model}_input is: "
-                             "cast one of them, or use torch.autocast.")
+            raise ValueError(f"{model}_weight has dtype {weight_dtype}, but it must be {input_dtype} as {model}_input "
+                             "is: cast one of them, or use torch.autocast.")
     for name, size in (("student_bias", vocab), ("teacher_bias", vocab), ("labels", student.shape[0])):
         if at[name] is not None:
             _expect(name, at[name].shape, (size,))
@@ -76,8 +76,8 @@ def _check_matrix(name, layout):
         raise ValueError(f"{name} has shape {shape}, but it must be a matrix.")
     rows, columns = layout.shape
     if (columns > 1 and layout.strides[1] != 1) or (rows > 1 and layout.strides[0] < columns):
-        raise ValueError(f"{name} has strides {list(layout.strides)}, but elements of a row must be adjacent and rows must "
-                         f"not overlap: pass {name}.contiguous().")
+        raise ValueError(f"{name} has strides {list(layout.strides)}, but elements of a row must be adjacent and rows "
+                         f"must not overlap: pass {name}.contiguous().")
 
 
 def _expect(name, shape, expected):

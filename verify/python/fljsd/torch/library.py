@@ -63,8 +63,8 @@ SIGNATURES = {
 
 
 def find_library() -> Path:
-    """The environment variable FLJSD_CUDA_LIBRARY, else a libfljsd_cuda.so in the folder of the package fljsd, else that
-    of the release build of the checkout. LibraryError when there is none."""
+    """The environment variable FLJSD_CUDA_LIBRARY, else a libfljsd_cuda.so in the folder of the package fljsd, else
+    that of the release build of the checkout. LibraryError when there is none."""
     named = os.environ.get("FLJSD_CUDA_LIBRARY")
     if named:
         if not Path(named).is_file():
@@ -75,8 +75,8 @@ def find_library() -> Path:
         found = sorted(folder.glob("libfljsd_cuda.so*"))
         if found:
             return found[0]
-    raise LibraryError(f"libfljsd_cuda.so was not found: set the environment variable FLJSD_CUDA_LIBRARY to it, put it into "
-                       f"{package}, or build it in the checkout (./fljsd build).")
+    raise LibraryError("libfljsd_cuda.so was not found: set the environment variable FLJSD_CUDA_LIBRARY to it, put it "
+                       f"into {package}, or build it in the checkout (./fljsd build).")
 
 
 @functools.lru_cache(maxsize=None)

@@ -137,8 +137,8 @@ def _one_number(upstream):
     if upstream.numel() == 0:
         return upstream.sum()
     if upstream.numel() > 1 and upstream.stride(0) != 0:
-        raise RuntimeError("fused_linear_jsd with reduction 'none' gives gradients of student_weight and student_bias only "
-                           "through loss.sum(), not through tokens weighted one by one: use reduction 'sum' or "
+        raise RuntimeError("fused_linear_jsd with reduction 'none' gives gradients of student_weight and student_bias "
+                           "only through loss.sum(), not through tokens weighted one by one: use reduction 'sum' or "
                            "'batchmean', or freeze the head.")
     return upstream[0]
 
