@@ -256,8 +256,9 @@ void TokenChunks::tune(fljsd_pass pass, const Call& call) {
     const Factors f = factors(a);
     GradientProducts& p = *gradients_.full;
     if (p.input_grad) {
-      p.input_grad->tune(call.stream, {a.dlogits.data, t.student_weight, t.student_input_grad, f.alpha,
-                                       f.zero, a.gemm_workspace});
+      p.input_grad->tune(call.stream, {a.dlogits.data, t.student_weight,
+                                       a.input_grad_sum != nullptr ? a.input_grad_sum : t.student_input_grad,
+                                       f.alpha, f.zero, a.gemm_workspace});
     }
     if (p.weight_grad) {
       p.weight_grad->tune(call.stream,
