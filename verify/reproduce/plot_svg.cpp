@@ -47,6 +47,7 @@ std::vector<Line> lines_of(const PublishedComparison& c) {
     lines.push_back(line);
   };
   stage("chunked-vocab", "#009E73");
+  stage("fused", "#E69F00");
   stage("unfused", "#CC79A7");
   stage("gemm", "#000000");
   Line floor{fmt::format("floor ({})", c.measured_gpu), "#888888", true, {}};

@@ -28,8 +28,7 @@ std::string readme_speed(const BenchRecord& b) {
       "Published inputs (uniform), vocab {}, hidden {}, bf16, {}, {}: median time and, in brackets, its "
       "ratio to "
       "the plain matrix products of the same run (forward: two; with gradients: four, and six for "
-      "chunked-vocab, "
-      "which computes the logits twice).\n",
+      "chunked-vocab, which computes the logits twice, and for fused, which leaves gradients to it).\n",
       b.vocab, b.hidden, b.gpu.name, b.run.date.substr(0, 10));
   for (const std::string pass : {"forward", "full"}) {
     std::vector<Index> tokens;
@@ -52,7 +51,8 @@ std::string readme_speed(const BenchRecord& b) {
       const BenchRow* last = nullptr;
       for (const Index t : tokens) {
         last = b.find("uniform", t, pass, variant);
-        text += fmt::format(" {} |", cell(last, pass == "full" && variant == "chunked-vocab"));
+        text += fmt::format(" {} |",
+                            cell(last, pass == "full" && (variant == "chunked-vocab" || variant == "fused")));
       }
       text += last == nullptr
                   ? " – |\n"

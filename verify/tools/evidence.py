@@ -63,9 +63,10 @@ def headline(bench):
     for row in bench["rows"]:
         if row["inputs"] != "uniform" or row["variant"] == "gemm":
             continue
-        twice = row["pass"] == "full" and row["variant"] == "chunked-vocab"  # computes the logits twice: G6
+        twice = row["pass"] == "full" and row["variant"] in ("chunked-vocab", "fused")  # compute the logits twice: G6
         base = "g2" if row["pass"] == "forward" else "g6" if twice else "g4"
-        name = f"{row['variant'].replace('-', '_')}_{row['pass']}_over_{base}"
+        stage = "fused_one_pass" if row["variant"] == "fused" else row["variant"].replace("-", "_")
+        name = f"{stage}_{row['pass']}_over_{base}"
         ratio = row["median_ratio_g6"] if twice else row["median_ratio"]
         ratios.setdefault(name, {})[str(row["tokens"])] = round(ratio, 4)
     return ratios
