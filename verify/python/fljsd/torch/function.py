@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import operator  # noqa: F401: registers the operator
+from .operator import OPERATOR
 
 
 def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weight, *, beta=0.5, temperature=1.0,
@@ -32,15 +32,12 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
         to = torch.get_autocast_dtype("cuda")
         student_input, student_weight = student_input.to(to), student_weight.to(to)
         teacher_input, teacher_weight = teacher_input.to(to), teacher_weight.to(to)
-    teacher_input, teacher_weight = teacher_input.detach(), teacher_weight.detach()
-    if teacher_bias is not None:
-        teacher_bias = teacher_bias.detach()
     if valid_vocab is not None and valid_vocab < 1:  # 0 is the operator's None
         raise ValueError(f"valid_vocab is {valid_vocab}, but it must be from 1 to vocab, {student_weight.shape[0]}.")
     if memory_budget is not None and memory_budget < 1:
         raise ValueError(f"memory_budget is {memory_budget}, but it must be a positive number of bytes.")
     grad = torch.is_grad_enabled()
-    return torch.ops.fljsd.fused_linear_jsd(
+    return OPERATOR(
         student_input, student_weight, teacher_input, teacher_weight, student_bias, teacher_bias, labels,
         float(beta), float(temperature), ignore_index, valid_vocab or 0, reduction, stage, memory_budget or 0,
         grad and student_input.requires_grad, grad and student_weight.requires_grad,

@@ -28,11 +28,12 @@ class Plan:
     """An fljsd_plan and the size of its workspace. It does not change: threads and streams may share it."""
 
     def __init__(self, given, options, gradients):
+        options = layout.Options(*options)
         layout.check(given, options)
         self._library = load = library.load()
         config = Config()
         library.check(load.fljsd_config_init(config, ctypes.sizeof(config)))
-        at = dict(zip(layout.NAMES, given))
+        at = layout.by_name(given)
         config.tokens, config.student_hidden = at["student_input"].shape
         config.vocab, config.teacher_hidden = at["teacher_weight"].shape
         for name in layout.MATRICES:
@@ -66,7 +67,7 @@ class Plan:
     def run(self, tensors: Tensors, device: torch.device) -> None:
         """Enqueues the pass on the current stream of the device, which must be the current one."""
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
-        stream = torch.cuda.current_stream(device).cuda_stream
+        stream = torch._C._cuda_getCurrentRawStream(device.index)  # as current_stream(), without an object
         # The allocator hands the workspace out again only to work that is enqueued on this stream later.
         library.check(self._run(self._handle, tensors, workspace.data_ptr(), self.workspace_bytes, stream))
 
@@ -77,6 +78,7 @@ class Plan:
 
 
 @functools.lru_cache(maxsize=128)
-def plan_for(given: tuple, options: layout.Options, gradients: int) -> Plan:
-    """`given`: the layouts in the order of layout.NAMES, all on one CUDA device, which is the current one."""
+def plan_for(given: tuple, options: tuple, gradients: int) -> Plan:
+    """`given`: layout.layouts() of the tensors, all on one CUDA device, which is the current one; options: the fields of
+    layout.Options."""
     return Plan(given, options, gradients)
