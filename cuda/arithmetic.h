@@ -128,18 +128,4 @@ FLJSD_HOST_DEVICE void add_compensated(float& hi, float& lo, float v) {
   hi = sum;
 }
 
-// What all of `count` values have in common, values[i·stride]: the one nearest to 0 if they agree in sign,
-// otherwise 0.
-FLJSD_HOST_DEVICE float common_part(const float* values, std::int64_t count, std::int64_t stride) {
-  float least = infinity();
-  bool positive = true, negative = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float value = values[i * stride];
-    least = fminf(least, fabsf(value));
-    positive = positive && value > 0;
-    negative = negative && value < 0;
-  }
-  return positive ? least : negative ? -least : 0;
-}
-
 }  // namespace fljsd::cuda

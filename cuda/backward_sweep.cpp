@@ -63,12 +63,7 @@ BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& ti
       static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
   const Index ld = tile_ld(tiles.size);
   a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s)), nullptr};
-  if (s.input_grad && s.student.dtype != FLJSD_F32) {
-    a.dlogits.residual = workspace.take<float>(s.tokens);
-    a.mean_row = workspace.take<float>(s.student.hidden);
-    a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
-  }
+               static_cast<float>(dlogits_factor(s))};
   if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
   if (s.bias_grad) {
     a.column_sum = workspace.take<float>(s.valid_vocab);
@@ -130,8 +125,8 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
     Dlogits dlogits = a.dlogits;
     dlogits.ld = tile_ld(columns);
     launch_tile_dlogits(call.stream, kind_, mixture_,
-                        logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants, dlogits,
-                        first);
+                        logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants,
+                        dlogits);
     if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, batch, a, entry, !first));
     if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, batch, a, entry));
     if (s.bias_grad) {
@@ -146,16 +141,9 @@ void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arr
   const Settings& s = settings_;
   const fljsd_tensors& t = call.tensors;
   const Factor factor{alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
-  if (s.input_grad && (a.input_grad_sum != nullptr || a.dlogits.residual != nullptr)) {
-    if (a.mean_row != nullptr) {
-      launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden,
-                      s.student.weight_ld, a.mean_row_partial, a.mean_row);
-    }
-    const bool in_place = a.input_grad_sum == nullptr;
-    launch_input_grad(call.stream,
-                      in_place ? static_cast<const float*>(t.student_input_grad) : a.input_grad_sum,
-                      in_place ? s.input_grad_ld : s.student.hidden, a.dlogits.residual, a.mean_row, factor,
-                      s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype, s.input_grad_ld);
+  if (a.input_grad_sum != nullptr) {
+    launch_round(call.stream, a.input_grad_sum, s.tokens, s.student.hidden, t.student_input_grad,
+                 s.gradient_dtype, s.input_grad_ld);
   }
   if (s.input_grad && s.has_labels) {
     launch_clear_ignored(call.stream, s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype,

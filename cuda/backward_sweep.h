@@ -32,8 +32,6 @@ class BackwardSweep {
     float* input_grad_sum = nullptr;    // [tokens, hidden], unless the result is fp32
     float* column_sum = nullptr;        // [valid_vocab]
     float* column_sum_partial = nullptr;
-    float* mean_row = nullptr;  // [hidden], with the dlogits' residual
-    float* mean_row_partial = nullptr;
   };
   static Arrays lay_out(const Settings& settings, const Pieces& tiles, Workspace& workspace);
 

@@ -105,46 +105,17 @@ __global__ void bias_gradient(const float* column_sum, Index columns, Index all_
     out[c] = c < columns ? column_sum[c] * factor : 0;
 }
 
-// Group blockIdx.y of the sample: its mean, each row times 1/size first, so that nothing overflows.
-__global__ void mean_row_groups(const void* weight, fljsd_dtype dtype, Index rows, Index count, Index hidden,
-                                Index ld, float* group_mean) {
-  const float share = 1.0f / static_cast<float>((count - blockIdx.y + gridDim.y - 1) / gridDim.y);
-  for (Index h = grid_index(); h < hidden; h += grid_step()) {
-    float sum = 0;
-    for (Index i = blockIdx.y; i < count; i += gridDim.y) {
-      sum = fmaf(load_element(weight, dtype, i * rows / count * ld + h), share, sum);
-    }
-    group_mean[blockIdx.y * hidden + h] = sum;
-  }
-}
-__global__ void common_row(const float* group_mean, Index groups, Index hidden, float* mean) {
-  for (Index h = grid_index(); h < hidden; h += grid_step())
-    mean[h] = common_part(group_mean + h, groups, hidden);
-}
-
-// sum + given, unless what is given back exceeds the sum itself: then the tokens' rows of W do not share the
-// mean, and there is nothing to give back.
-__device__ __forceinline__ float give_back(float residual, float mean, float sum) {
-  const float given = residual * mean;
-  return fabsf(given) <= fabsf(sum) ? sum + given : sum;
-}
-
-__global__ void input_grad(const float* sum, Index sum_ld, const float* residual, const float* mean,
-                           Factor known, Index rows, Index hidden, void* out, fljsd_dtype dtype, Index ld,
-                           bool vectors) {
-  const float factor = value_of(known);
-  const Index width = vectors ? 4 : 1, per_row = hidden / width;
+__global__ void round_rows(const float* sum, Index rows, Index columns, void* out, fljsd_dtype dtype,
+                           Index ld, bool vectors) {
+  const Index width = vectors ? 4 : 1, per_row = columns / width;
   for (Index i = grid_index(); i < rows * per_row; i += grid_step()) {
-    const Index r = i / per_row, h = width * (i % per_row);
-    const float back = residual != nullptr ? residual[r] * factor : 0;
-    if (vectors) {  // everything is aligned and hidden is a multiple of four
-      const float4 v = load4(sum + r * sum_ld + h);
-      float g[4] = {v.x, v.y, v.z, v.w};
-      for (int e = 0; e < 4 && residual != nullptr; ++e) g[e] = give_back(back, mean[h + e], g[e]);
-      store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, h, g);
+    const Index r = i / per_row, c = width * (i % per_row);
+    if (vectors) {  // everything is aligned and columns is a multiple of four
+      const float4 v = load4(sum + r * columns + c);
+      const float g[4] = {v.x, v.y, v.z, v.w};
+      store4(static_cast<char*>(out) + r * ld * (dtype == FLJSD_F32 ? 4 : 2), dtype, c, g);
     } else {
-      const float g = sum[r * sum_ld + h];
-      store_element(out, dtype, r * ld + h, residual != nullptr ? give_back(back, mean[h], g) : g);
+      store_element(out, dtype, r * ld + c, sum[r * columns + c]);
     }
   }
 }
@@ -191,27 +162,6 @@ void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype
   }
 }
 
-void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden,
-                     Index ld, float* partial, float* mean) {
-  const char* doing = "averaging weight rows";
-  const unsigned blocks = blocks_for(hidden);
-  const Index count = std::min<Index>(rows, 1024), groups = std::min(count, mean_row_partials);
-  launch(doing, mean_row_groups, dim3(blocks, static_cast<unsigned>(groups)), threads, stream, weight, dtype,
-         rows, count, hidden, ld, partial);
-  launch(doing, common_row, dim3(blocks), threads, stream, partial, groups, hidden, mean);
-}
-
-void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,
-                       const float* mean, Factor factor, Index rows, Index hidden, void* out,
-                       fljsd_dtype dtype, Index ld) {
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-  };
-  const bool vectors = hidden % 4 == 0 && ld % 4 == 0 && sum_ld % 4 == 0 && aligned(sum) && aligned(out);
-  launch("writing the input gradient", input_grad, dim3(blocks_for(rows * hidden / (vectors ? 4 : 1))),
-         threads, stream, sum, sum_ld, residual, mean, factor, rows, hidden, out, dtype, ld, vectors);
-}
-
 void launch_clear_ignored(cudaStream_t stream, Index rows, Index columns, void* out, fljsd_dtype dtype,
                           Index ld, Ignored ignored) {
   launch("clearing ignored tokens", clear_ignored, dim3(static_cast<unsigned>(std::min<Index>(rows, 65536))),
@@ -220,7 +170,12 @@ void launch_clear_ignored(cudaStream_t stream, Index rows, Index columns, void* 
 
 void launch_round(cudaStream_t stream, const float* sum, Index rows, Index columns, void* out,
                   fljsd_dtype dtype, Index ld) {
-  launch_input_grad(stream, sum, columns, nullptr, nullptr, {}, rows, columns, out, dtype, ld);
+  const auto aligned = [](const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+  };
+  const bool vectors = columns % 4 == 0 && ld % 4 == 0 && aligned(sum) && aligned(out);
+  launch("rounding a gradient", round_rows, dim3(blocks_for(rows * columns / (vectors ? 4 : 1))), threads,
+         stream, sum, rows, columns, out, dtype, ld, vectors);
 }
 
 Index column_sum_partials(Index rows) {

@@ -33,29 +33,11 @@ void launch_to_float(cudaStream_t stream, const void* data, fljsd_dtype dtype, I
 void launch_masked_copy(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index rows, Index columns,
                         Index ld, Ignored ignored, void* out);
 
-// The input gradient dlogits · W loses Σ_v δ_v·W_v to the rounding errors δ of the dlogits. Where the rows of
-// W share a mean m, most of that is (Σ_v δ_v)·m, and Σ_v δ_v is known: so residual[t]·m is given back. Any
-// vector m would be right, but one that is larger than the rows that matter to a token costs more than it
-// gives: a single row of W may hold numbers a million times the others'. So up to 1024 rows, evenly spaced,
-// form 16 groups, and m is what their means have in common: the smallest in magnitude where they agree in
-// sign, else 0. Of rows that do share a mean that takes most away: 0.43 of 0.5 for uniform [0, 1).
-
-// mean [hidden] of that. partial: mean_row_partials * hidden floats.
-constexpr Index mean_row_partials = 16;
-void launch_mean_row(cudaStream_t stream, const void* weight, fljsd_dtype dtype, Index rows, Index hidden,
-                     Index ld, float* partial, float* mean);
-
 // A factor that is known on the host, or, if `scalars` is not null, on the device.
 struct Factor {
   float alpha = 1;
   const DeviceScalars* scalars = nullptr;
 };
-
-// out[t, h] = sum[t, h] + residual[t]·alpha·mean[h], rounded once; without the second term where that exceeds
-// the sum in magnitude, or residual is null. sum may be out when the result is fp32.
-void launch_input_grad(cudaStream_t stream, const float* sum, Index sum_ld, const float* residual,
-                       const float* mean, Factor factor, Index rows, Index hidden, void* out,
-                       fljsd_dtype dtype, Index ld);
 
 // Zeros in the rows of ignored tokens: a product gives NaN there when a weight is NaN or infinite.
 void launch_clear_ignored(cudaStream_t stream, Index rows, Index columns, void* out, fljsd_dtype dtype,

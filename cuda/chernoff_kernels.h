@@ -50,9 +50,8 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,
                    float* token_loss, RowConstants* constants);
 
-// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too. `first`:
-// dlogits.residual is set, otherwise added to.
+// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too.
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
-                         const RowConstants* constants, const Dlogits& dlogits, bool first);
+                         const RowConstants* constants, const Dlogits& dlogits);
 
 }  // namespace fljsd::cuda

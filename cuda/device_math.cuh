@@ -24,29 +24,22 @@ __device__ __forceinline__ float4 load4(const __nv_bfloat16* p) {
                      __uint_as_float(bits.y << 16), __uint_as_float(bits.y & 0xffff0000u));
 }
 
-// Stores four neighbours, each rounded once to nearest even, and returns the sum of what rounding took away.
-// `dtype` is the same for the whole grid.
-__device__ __forceinline__ float store4(void* row, fljsd_dtype dtype, std::int64_t column,
-                                        const float (&g)[4]) {
+// Stores four neighbours, each rounded once to nearest even. `dtype` is the same for the whole grid.
+__device__ __forceinline__ void store4(void* row, fljsd_dtype dtype, std::int64_t column,
+                                       const float (&g)[4]) {
   if (dtype == FLJSD_F32) {
     *reinterpret_cast<float4*>(static_cast<float*>(row) + column) = make_float4(g[0], g[1], g[2], g[3]);
-    return 0;
+    return;
   }
   uint2 bits;
-  float rounded[4];
   if (dtype == FLJSD_BF16) {
     const __nv_bfloat162 a = __floats2bfloat162_rn(g[0], g[1]), b = __floats2bfloat162_rn(g[2], g[3]);
     bits = make_uint2(*reinterpret_cast<const unsigned*>(&a), *reinterpret_cast<const unsigned*>(&b));
-    rounded[0] = __low2float(a), rounded[1] = __high2float(a), rounded[2] = __low2float(b),
-    rounded[3] = __high2float(b);
   } else {
     const __half2 a = __floats2half2_rn(g[0], g[1]), b = __floats2half2_rn(g[2], g[3]);
     bits = make_uint2(*reinterpret_cast<const unsigned*>(&a), *reinterpret_cast<const unsigned*>(&b));
-    rounded[0] = __low2float(a), rounded[1] = __high2float(a), rounded[2] = __low2float(b),
-    rounded[3] = __high2float(b);
   }
   *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(row) + column) = bits;
-  return ((g[0] - rounded[0]) + (g[1] - rounded[1])) + ((g[2] - rounded[2]) + (g[3] - rounded[3]));
 }
 
 __device__ __forceinline__ float load_element(const void* data, fljsd_dtype dtype, std::int64_t i) {

@@ -81,7 +81,6 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   const auto finish_without_gradient = [&](float value) {
     const float g[4] = {value, value, value, value};
     for (int v = first; v < vectors; v += stride) store4(dlogits_row, a.dlogits.dtype, 4 * v, g);
-    if (a.dlogits.residual != nullptr && team.rank == 0 && thread == 0) a.dlogits.residual[row] = 0;
   };
 
   // The whole team takes this branch or none of it does.
@@ -175,35 +174,16 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
       constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
       constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
     }
-    float residual = 0;
     int column = 4 * first;
     for (Cursor<Logit> at = start; at.more(); at.advance(), column += 2 * at.step) {
       const Batch b = at.load(a.logits);
       float g[4];
       gradient<kind, small_share, 4>(b.x, b.y, constants, m, a.dlogits.factor, g);
-      residual += store4(dlogits_row, a.dlogits.dtype, column, g);
+      store4(dlogits_row, a.dlogits.dtype, column, g);
       if (!at.second()) break;
       gradient<kind, small_share, 4>(b.x + 4, b.y + 4, constants, m, a.dlogits.factor, g);
-      residual += store4(dlogits_row, a.dlogits.dtype, column + at.step, g);
+      store4(dlogits_row, a.dlogits.dtype, column + at.step, g);
     }
-    if (a.dlogits.residual == nullptr) return;
-    __shared__ float warp_residual[warps];
-    __shared__ float block_residual;
-    residual = warp_sum(residual);
-    if (lane == 0) warp_residual[warp] = residual;
-    __syncthreads();
-    if (thread == 0) {
-      residual = 0;
-      for (int w = 0; w < warps; ++w) residual += warp_residual[w];
-      block_residual = residual;
-    }
-    team.sync();
-    if (team.rank == 0 && thread == 0) {
-      residual = 0;
-      for (unsigned r = 0; r < team.size; ++r) residual += *team.of(&block_residual, r);
-      a.dlogits.residual[row] = residual;
-    }
-    team.sync();  // nobody leaves while its shared memory is being read
   }
 }
 

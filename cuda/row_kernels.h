@@ -36,7 +36,6 @@ struct Dlogits {
   fljsd_dtype dtype = FLJSD_BF16;
   Index ld = 0;
   float factor = 1;
-  float* residual = nullptr;
 };
 
 // token_loss [rows]: D, 0 for ignored tokens, NaN for tokens without a distribution.

@@ -14,14 +14,13 @@ constexpr int dlogits_threads = 256;
 template <Divergence kind, bool small_share>
 __global__ void __launch_bounds__(dlogits_threads)
     tile_dlogits(const __grid_constant__ LogitTile tile, const __grid_constant__ Mixture m,
-                 const RowConstants* constants, const __grid_constant__ Dlogits dlogits, bool first) {
+                 const RowConstants* constants, const __grid_constant__ Dlogits dlogits) {
   const Index row = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x), columns = static_cast<int>(tile.columns);
   const RowConstants c = constants[row];
   const float* student = tile.student + row * tile.ld;
   const float* teacher = tile.teacher + row * tile.ld;
   char* out = static_cast<char*>(dlogits.data) + row * dlogits.ld * (dlogits.dtype == FLJSD_F32 ? 4 : 2);
-  float residual = 0;
   if (c.uses_kappa < 0 || !(c.constant == c.constant)) {
     const float value = c.uses_kappa < 0 ? 0 : nan_value();
     const float g[4] = {value, value, value, value};
@@ -51,32 +50,23 @@ __global__ void __launch_bounds__(dlogits_threads)
           if (tile.teacher_bias != nullptr && at + e < columns) y[e] += tile.teacher_bias[at + e];
         }
         gradient<kind, small_share, 4>(x, y, c, m, dlogits.factor, g);
-        residual += store4(out, dlogits.dtype, at, g);
+        store4(out, dlogits.dtype, at, g);
       }
     }
   }
-  if (dlogits.residual == nullptr) return;
-  __shared__ float warp_residual[dlogits_threads / 32];
-  residual = warp_sum(residual);
-  if (thread % 32 == 0) warp_residual[thread / 32] = residual;
-  __syncthreads();
-  if (thread != 0) return;
-  residual = first ? 0 : dlogits.residual[row];
-  for (int w = 0; w < dlogits_threads / 32; ++w) residual += warp_residual[w];
-  dlogits.residual[row] = residual;
 }
 
 }  // namespace
 
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
-                         const RowConstants* constants, const Dlogits& dlogits, bool first) {
+                         const RowConstants* constants, const Dlogits& dlogits) {
   static_assert(sizeof(RowConstants) == row_constants_bytes);
   const auto kernel = kind == Divergence::teacher_kl   ? tile_dlogits<Divergence::teacher_kl, false>
                       : kind == Divergence::student_kl ? tile_dlogits<Divergence::student_kl, false>
                       : mixture.small_share            ? tile_dlogits<Divergence::mixture, true>
                                                        : tile_dlogits<Divergence::mixture, false>;
   launch("launching the gradient of a tile", kernel, grid_of(tile.rows), dlogits_threads, stream, tile,
-         mixture, constants, dlogits, first);
+         mixture, constants, dlogits);
 }
 
 }  // namespace fljsd::cuda

@@ -14,29 +14,16 @@ struct TokenChunks::Arrays {
   void* gemm_workspace = nullptr;
   void* student_logits = nullptr;  // [chunk, ld]
   void* teacher_logits = nullptr;
-  Dlogits dlogits;  // [group, ld]
-  // [group, hidden], unless the result is fp32 or nothing is added to the product.
-  float* input_grad_sum = nullptr;
+  Dlogits dlogits;                   // [group, ld]
   float* weight_grad_sum = nullptr;  // [valid_vocab, hidden]: only with several groups and a rounded result
   float* column_sum = nullptr;       // [valid_vocab]
   float* column_sum_partial = nullptr;
-  float* mean_row = nullptr;  // [hidden]: with the dlogits' residual, where dlogits are rounded
-  float* mean_row_partial = nullptr;
 };
 
 namespace {
 
 Index logits_ld(const Settings& s) {
   return round_up(s.valid_vocab, 64);  // rows at multiples of 128 bytes
-}
-
-// Whether something is added to the product dlogits · weight before it is rounded: what rounding took from
-// the dlogits (batch_kernels.h).
-bool gives_back(const Settings& s) {
-  return s.input_grad && s.student.dtype != FLJSD_F32;
-}
-bool sums_input_grad(const Settings& s) {
-  return gives_back(s) && s.gradient_dtype != FLJSD_F32;
 }
 
 }  // namespace
@@ -96,9 +83,9 @@ TokenChunks::GradientProducts TokenChunks::make_gradients(Index rows) const {
                                               .k = s.valid_vocab,
                                               .lda = ld,
                                               .ldb = s.student.weight_ld,
-                                              .ldc = sums_input_grad(s) ? s.student.hidden : s.input_grad_ld,
+                                              .ldc = s.input_grad_ld,
                                               .in = s.student.dtype,
-                                              .out = sums_input_grad(s) ? FLJSD_F32 : s.gradient_dtype,
+                                              .out = s.gradient_dtype,
                                               .scalars = scalars});
   }
   if (s.weight_grad) {
@@ -129,13 +116,7 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   a.teacher_logits = workspace.take(logits_dtype, chunk * ld);
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, group * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s)), nullptr};
-  if (gives_back(s)) {
-    a.dlogits.residual = workspace.take<float>(group);
-    a.mean_row = workspace.take<float>(s.student.hidden);
-    a.mean_row_partial = workspace.take<float>(mean_row_partials * s.student.hidden);
-  }
-  if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(group * s.student.hidden);
+               static_cast<float>(dlogits_factor(s))};
   if (s.weight_grad && group < s.tokens && s.gradient_dtype != FLJSD_F32) {
     a.weight_grad_sum = workspace.take<float>(s.valid_vocab * s.student.hidden);
   }
@@ -176,18 +157,11 @@ void TokenChunks::run_gradients(const Call& call, const Arrays& a, Index first, 
   const Settings& s = settings_;
   const fljsd_tensors& t = call.tensors;
   const Factors f = factors(a);
-  const Factor factor{alpha_, s.divisor_on_device() ? a.batch.scalars : nullptr};
   const GradientProducts& p = gradients_.of(rows);
   if (p.input_grad) {
     void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
-    void* sum = a.input_grad_sum != nullptr ? a.input_grad_sum : out;
     p.input_grad->run(call.stream,
-                      {a.dlogits.data, t.student_weight, sum, f.alpha, f.zero, a.gemm_workspace});
-    if (gives_back(s)) {
-      launch_input_grad(call.stream, static_cast<const float*>(sum),
-                        a.input_grad_sum != nullptr ? s.student.hidden : s.input_grad_ld, a.dlogits.residual,
-                        a.mean_row, factor, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld);
-    }
+                      {a.dlogits.data, t.student_weight, out, f.alpha, f.zero, a.gemm_workspace});
     if (s.has_labels) {
       launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
                            ignored_tokens(s, call, first));
@@ -213,17 +187,11 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
   const auto [chunk, group] = sizes_[pass];
   const Arrays a = lay_out(s, logits_dtype_, pass, sizes_[pass], workspace, &call);
   const bool backward = pass == FLJSD_FORWARD_BACKWARD;
-  if (a.mean_row != nullptr) {
-    launch_mean_row(call.stream, t.student_weight, s.student.dtype, s.valid_vocab, s.student.hidden,
-                    s.student.weight_ld, a.mean_row_partial, a.mean_row);
-  }
-
   for (Index first = 0; first < s.tokens; first += chunk) {
     const Index rows = std::min(chunk, s.tokens - first), in_group = first % group;
     run_logits(logits_[pass].of(rows), call, a, first);
     Dlogits dlogits = a.dlogits;
     if (backward) dlogits.data = at(dlogits.data, dlogits.dtype, in_group * dlogits.ld);
-    if (dlogits.residual != nullptr) dlogits.residual += in_group;
     launch_row_losses(call.stream, s.device, kind_, mixture_,
                       {a.student_logits, a.teacher_logits, logits_dtype_, logits_ld(s), a.batch.student_bias,
                        a.batch.teacher_bias, rows, s.valid_vocab, ignored_tokens(s, call, first)},
@@ -256,9 +224,8 @@ void TokenChunks::tune(fljsd_pass pass, const Call& call) {
     const Factors f = factors(a);
     GradientProducts& p = *gradients_.full;
     if (p.input_grad) {
-      p.input_grad->tune(call.stream, {a.dlogits.data, t.student_weight,
-                                       a.input_grad_sum != nullptr ? a.input_grad_sum : t.student_input_grad,
-                                       f.alpha, f.zero, a.gemm_workspace});
+      p.input_grad->tune(call.stream, {a.dlogits.data, t.student_weight, t.student_input_grad, f.alpha,
+                                       f.zero, a.gemm_workspace});
     }
     if (p.weight_grad) {
       p.weight_grad->tune(call.stream,

@@ -268,19 +268,6 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
   result.student_weight_grad = RowMajorMatrix<double>::Zero(vocab, hidden);
   if (p.student_bias) result.student_bias_grad.assign(static_cast<std::size_t>(vocab), 0);
 
-  const Index count = std::min<Index>(valid, 1024), groups = std::min<Index>(count, 16);
-  std::vector<float> mean(static_cast<std::size_t>(hidden)), group(static_cast<std::size_t>(groups));
-  for (Index h = 0; h < hidden; ++h) {
-    for (Index g = 0; g < groups; ++g) {
-      const float share = 1.0f / static_cast<float>((count - g + groups - 1) / groups);
-      float sum = 0;
-      for (Index i = g; i < count; i += groups)
-        sum = std::fma(static_cast<float>(p.student_weight(i * valid / count, h)), share, sum);
-      group[static_cast<std::size_t>(g)] = sum;
-    }
-    mean[static_cast<std::size_t>(h)] = cu::common_part(group.data(), groups, 1);
-  }
-
   double loss = 0;
   for (Index t = 0; t < tokens; ++t) {
     if (!is_counted(p, options, t)) continue;
@@ -289,10 +276,8 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
     const RowOutcome outcome = device_row(stage, row, m, beta, factor);
     result.token_loss[static_cast<std::size_t>(t)] = outcome.loss;
     loss += static_cast<double>(outcome.loss);
-    double residual = 0;
     for (Index v = 0; v < valid; ++v) {
       const double g = outcome.dlogits[static_cast<std::size_t>(v)], rounded = round_to(format, g);
-      residual += g - rounded;
       for (Index h = 0; h < hidden; ++h) {
         result.student_input_grad(t, h) += rounded * p.student_weight(v, h);
         result.student_weight_grad(v, h) += rounded * p.student_input(t, h) * alpha;
@@ -301,8 +286,6 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
     }
     for (Index h = 0; h < hidden; ++h) {
       double& sum = result.student_input_grad(t, h);
-      const double given = residual * static_cast<double>(mean[static_cast<std::size_t>(h)]);
-      if (format != DType::f32 && std::abs(given) <= std::abs(sum)) sum += given;
       sum = round_to(format, sum * alpha);
     }
   }
