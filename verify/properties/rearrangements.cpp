@@ -291,6 +291,12 @@ PropertyOutcome gradient_sums(const Case& c, const Implementation& implementatio
   if (!evaluation.judges_weight_grad()) return not_applicable("gradients of infinite losses are not judged.");
   const Result& result = evaluation.result;
   if (!evaluation.all_tokens_defined()) return not_applicable("a token has no distribution.");
+  // Where fp32 may overflow an element may be infinite or NaN, and so would be every sum with it.
+  const auto is_bounded = [](const std::vector<double>& bounds) {
+    return std::all_of(bounds.begin(), bounds.end(), [](double bound) { return std::isfinite(bound); });
+  };
+  if (!is_bounded(evaluation.bound.student_bias_grad) || !is_bounded(evaluation.bound.student_weight_grad))
+    return not_applicable("a row of the gradient has no finite bound.");
   Comparison comparison;
   if (!result.student_bias_grad.empty()) {
     Sum<double> sum, magnitude, allowed;
