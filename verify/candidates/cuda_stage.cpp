@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 
@@ -173,10 +174,7 @@ class CudaStage : public Candidate {
     try {
       StageCall call(problem, options, call_request);
       const StageOutput output = call.run(0xff);
-      if (!call.violations().empty()) {
-        const auto kind = call.inputs_intact() ? Failure::Kind::bad_result : Failure::Kind::input_modified;
-        return Failure{kind, call.violations().front(), {}};
-      }
+      if (auto failure = violation(call)) return *failure;
       if (!output.same_bits(call.run(0x3f))) {
         return Failure{Failure::Kind::bad_result,
                        "the same call gave other bits when the workspace held other bytes before.",
@@ -189,11 +187,7 @@ class CudaStage : public Candidate {
         call_request.gradients = false;
         StageCall forward(problem, options, call_request);
         const StageOutput losses = forward.run(0xff);
-        if (!forward.violations().empty()) {
-          const auto kind =
-              forward.inputs_intact() ? Failure::Kind::bad_result : Failure::Kind::input_modified;
-          return Failure{kind, forward.violations().front(), {}};
-        }
+        if (auto failure = violation(forward)) return *failure;
         if (options.reduction != Reduction::none) answer.result.loss = losses.loss;
         answer.result.token_loss.assign(losses.token_loss.begin(), losses.token_loss.end());
       }
@@ -203,6 +197,13 @@ class CudaStage : public Candidate {
     } catch (const std::runtime_error& error) {
       return Failure{Failure::Kind::error, error.what(), {}};
     }
+  }
+
+  // What a call did that it must not, if anything.
+  static std::optional<Failure> violation(const StageCall& call) {
+    if (call.violations().empty()) return std::nullopt;
+    const auto kind = call.inputs_intact() ? Failure::Kind::bad_result : Failure::Kind::input_modified;
+    return Failure{kind, call.violations().front(), {}};
   }
 
   static Answer to_answer(const Problem& problem, const Options& options, const Request& request,

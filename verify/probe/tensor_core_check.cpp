@@ -209,27 +209,20 @@ void check_stage(Book& book, const std::string& what, const Products& p, const B
 }
 
 void check_families(Book& book, std::uint64_t seed) {
-  constexpr Index tokens = 256, vocab = 5120, hidden = 4096;
-  for (const Family& family : families()) {
-    const Products p = family_product(DType::bf16, family, seed, tokens, vocab, hidden);
-    const auto begin = std::chrono::steady_clock::now();
-    const Bits model = predict_product(p);
-    const double seconds = seconds_since(begin);
-    const std::string what = "logits/bf16/" + std::string(family.name);
-    book.compare(what, name(Instruction::wgmma_n160), multiply_on_device(Instruction::wgmma_n160, p), model,
-                 seconds);
-    check_stage(book, what, p, model, seconds);
-  }
-  for (const Family& family : families()) {
-    const Products p = family_product(DType::f16, family, seed, 256, 1280, 4096);
-    const auto begin = std::chrono::steady_clock::now();
-    const Bits model = predict_product(p);
-    const double seconds = seconds_since(begin);
-    const std::string what = "logits/f16/" + std::string(family.name);
-    book.compare(what, name(Instruction::wgmma_n8), multiply_on_device(Instruction::wgmma_n8, p), model,
-                 seconds);
-    check_stage(book, what, p, model, seconds);
-  }
+  constexpr Index tokens = 256, hidden = 4096;
+  const auto check_format = [&](DType dtype, Index vocab, Instruction instruction) {
+    for (const Family& family : families()) {
+      const Products p = family_product(dtype, family, seed, tokens, vocab, hidden);
+      const auto begin = std::chrono::steady_clock::now();
+      const Bits model = predict_product(p);
+      const double seconds = seconds_since(begin);
+      const std::string what = std::string("logits/") + fljsd::name(dtype) + '/' + std::string(family.name);
+      book.compare(what, name(instruction), multiply_on_device(instruction, p), model, seconds);
+      check_stage(book, what, p, model, seconds);
+    }
+  };
+  check_format(DType::bf16, 5120, Instruction::wgmma_n160);
+  check_format(DType::f16, 1280, Instruction::wgmma_n8);
 }
 
 // For each algorithm the first order that explains a sample, and how many of all answers it does not predict.

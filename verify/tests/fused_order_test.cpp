@@ -2,10 +2,10 @@
 // The fused kernel's order of tiles and the turning of its sums, on the host.
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <set>
-#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
