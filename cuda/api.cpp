@@ -1,71 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: checks arguments, turns exceptions into a status and a sentence.
-#include <algorithm>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "cuda/failure.h"
+#include "cuda/plan.h"
 #include "cuda/settings.h"
 #include "cuda/stage.h"
 #include "cuda/workspace.h"
 
 using namespace fljsd::cuda;
 
-struct fljsd_plan {
-  Settings settings;
-  std::unique_ptr<Stage> stage;
-  std::string description;
-
-  void describe() {
-    description = "stage " + settings.stage + " on " + settings.device.name + "\n" + stage->describe();
-  }
-};
-
 namespace {
-
-thread_local std::string last_error;
-
-// Runs body; an exception becomes the status to return.
-template <class Body>
-fljsd_status guard(const Body& body) noexcept {
-  try {
-    last_error.clear();
-    body();
-    return FLJSD_OK;
-  } catch (const Failure& failure) {
-    last_error = failure.what();
-    return failure.status();
-  } catch (const std::bad_alloc&) {
-    last_error = "The host is out of memory.";
-    return FLJSD_CUDA_ERROR;
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return FLJSD_CUDA_ERROR;
-  }
-}
-
-template <class T>
-const T& required(const char* what, const T* pointer) {
-  if (pointer == nullptr) fail(FLJSD_INVALID_ARGUMENT, what, " is null, but it is required.");
-  return *pointer;
-}
-
-// A structure that a caller compiled against this or an older version gives: fields it does not have are
-// zero.
-template <class T>
-T read_struct(const char* what, const T* given) {
-  const std::uint64_t size = required(what, given).struct_size;
-  constexpr std::uint64_t least = 2 * sizeof(std::uint64_t);
-  if (size < least || size > sizeof(T)) {
-    fail(FLJSD_INVALID_ARGUMENT, what, "->struct_size is ", size,
-         ", but it must be the structure's size, at most ", sizeof(T), " in this version of the library.");
-  }
-  T result{};
-  std::memcpy(static_cast<void*>(&result), given, static_cast<std::size_t>(size));
-  return result;
-}
 
 fljsd_pass check_pass(std::int32_t pass) {
   if (pass != FLJSD_FORWARD && pass != FLJSD_FORWARD_BACKWARD) {
@@ -166,19 +113,39 @@ fljsd_status run(const fljsd_plan* plan, fljsd_pass pass, const fljsd_tensors* t
                  std::uint64_t workspace_bytes, void* stream) {
   return guard([&] {
     const Call call = check_call(required("plan", plan), pass, tensors, workspace, workspace_bytes, stream);
-    if (plan->settings.tokens == 0) return run_empty(plan->settings, pass, call);
+    if (plan->settings.tokens == 0 && !plan->stage->takes_empty_batches())
+      return run_empty(plan->settings, pass, call);
     plan->stage->run(pass, call);
   });
 }
 
 }  // namespace
 
+namespace fljsd::cuda {
+
+std::string& last_error() {
+  thread_local std::string sentence;
+  return sentence;
+}
+
+void require_current_device(const Settings& settings) {
+  int current = -1;
+  check(cudaGetDevice(&current), "asking for the current device");
+  if (current != settings.device.ordinal) {
+    fail(FLJSD_INVALID_ARGUMENT, "device is ", settings.device.ordinal, ", but device ", current,
+         " is current; make it current before creating the plan.");
+  }
+  check(cudaFree(nullptr), "creating the CUDA context");
+}
+
+}  // namespace fljsd::cuda
+
 int32_t fljsd_version(void) {
   return 10000 * FLJSD_VERSION_MAJOR + 100 * FLJSD_VERSION_MINOR + FLJSD_VERSION_PATCH;
 }
 
 const char* fljsd_last_error(void) {
-  return last_error.c_str();
+  return last_error().c_str();
 }
 
 int32_t fljsd_stage_count(void) {
@@ -214,14 +181,7 @@ fljsd_status fljsd_stage_available(const char* name, int32_t device) {
 
 fljsd_status fljsd_config_init(fljsd_config* config, uint64_t struct_size) {
   return guard([&] {
-    required("config", config);
-    if (struct_size < sizeof(std::uint64_t) || struct_size > sizeof(fljsd_config)) {
-      fail(FLJSD_INVALID_ARGUMENT, "struct_size is ", struct_size,
-           ", but it must be the structure's size, at most ", sizeof(fljsd_config),
-           " in this version of the library.");
-    }
     fljsd_config defaults{};
-    defaults.struct_size = struct_size;
     defaults.student_dtype = FLJSD_BF16;
     defaults.teacher_dtype = FLJSD_BF16;
     defaults.ignore_index = -100;
@@ -230,7 +190,7 @@ fljsd_status fljsd_config_init(fljsd_config* config, uint64_t struct_size) {
     defaults.reduction = FLJSD_BATCHMEAN;
     defaults.stage = "chunked-vocab";
     defaults.device = -1;
-    std::memcpy(static_cast<void*>(config), &defaults, static_cast<std::size_t>(struct_size));
+    init_struct("config", config, struct_size, defaults);
   });
 }
 
@@ -239,13 +199,7 @@ fljsd_status fljsd_plan_create(const fljsd_config* config, fljsd_plan** plan) {
     required("plan", plan);
     *plan = nullptr;
     const Settings settings = check_config(read_struct("config", config));
-    int current = -1;
-    check(cudaGetDevice(&current), "asking for the current device");
-    if (current != settings.device.ordinal) {
-      fail(FLJSD_INVALID_ARGUMENT, "device is ", settings.device.ordinal, ", but device ", current,
-           " is current; make it current before creating the plan.");
-    }
-    check(cudaFree(nullptr), "creating the CUDA context");
+    require_current_device(settings);
     auto made = std::make_unique<fljsd_plan>();
     made->settings = settings;
     made->stage = find_stage(settings.stage).make(settings);

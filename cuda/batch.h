@@ -20,7 +20,8 @@ inline double dlogits_factor(const Settings& s) {
 
 // alpha of the gradient products when the divisor is known (1 in place of it otherwise).
 inline double gradient_alpha(const Settings& s) {
-  const double divisor = s.reduction == FLJSD_BATCHMEAN && !s.has_labels ? static_cast<double>(s.tokens) : 1;
+  const bool known = s.reduction == FLJSD_BATCHMEAN && !s.divisor_on_device();
+  const double divisor = known ? static_cast<double>(s.tokens) : 1;
   return 1 / (divisor * s.temperature * dlogits_factor(s));
 }
 

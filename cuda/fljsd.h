@@ -57,7 +57,8 @@ typedef enum fljsd_status {
   FLJSD_WORKSPACE_TOO_SMALL = 3, /* fewer bytes than the plan needs, or a budget too small to plan */
   FLJSD_MISALIGNED = 4,          /* a pointer is not aligned as documented */
   FLJSD_NO_DEVICE = 5,           /* no CUDA device, or a driver older than this library needs */
-  FLJSD_CUDA_ERROR = 6           /* CUDA or cuBLASLt reported an error, or had one pending before the call */
+  FLJSD_CUDA_ERROR = 6,          /* CUDA or cuBLASLt reported an error, or had one pending before the call */
+  FLJSD_COMMUNICATION_ERROR = 7  /* NCCL reported an error, or a rank did not come (fljsd_distributed.h) */
 } fljsd_status;
 
 /* Element formats. FLJSD_ABSENT: there is no such tensor. */

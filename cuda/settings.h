@@ -59,10 +59,11 @@ struct Settings {
   Index chunk_vocab = 0;
   Index gradient_chunk_vocab = 0;
   Device device;
+  bool counts_elsewhere = false;  // the divisor of the reduction counts tokens of other ranks too
 
   bool any_grad() const { return input_grad || weight_grad || bias_grad; }
   // Whether the divisor of the reduction is only known on the device.
-  bool divisor_on_device() const { return has_labels && reduction == FLJSD_BATCHMEAN; }
+  bool divisor_on_device() const { return (has_labels || counts_elsewhere) && reduction == FLJSD_BATCHMEAN; }
 };
 
 // Checks every field and finds the device. Throws Failure with a sentence naming the field, its value and

@@ -15,13 +15,16 @@ class Stage {
  public:
   virtual ~Stage() = default;
   virtual Index workspace_bytes(fljsd_pass pass) const = 0;
-  // Enqueues the pass. Called with tokens > 0, checked arguments and enough workspace.
+  // Enqueues the pass. Called with checked arguments and enough workspace, and with tokens > 0 unless it
+  // takes empty batches.
   virtual void run(fljsd_pass pass, const Call& call) const = 0;
   // Measures the matrix products of the pass on the call's buffers and keeps the fastest algorithms;
   // synchronises.
   virtual void tune(fljsd_pass pass, const Call& call) = 0;
   // Chunks and algorithms, one line each.
   virtual std::string describe() const = 0;
+  // Whether run() does something for an empty batch too: other ranks wait for this one.
+  virtual bool takes_empty_batches() const { return false; }
 };
 
 struct StageEntry {
