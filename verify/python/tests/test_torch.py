@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """fljsd.torch without a GPU: the mirror of the C interface, and the operator on the CPU."""
 import ctypes
+import inspect
 import os
 import re
 import sys
@@ -207,12 +208,44 @@ class Cpu(unittest.TestCase):
         module = FusedLinearJSD(0.25, -1, 2.0)
         self.assertEqual(module(x, w, y, u, labels).item(),
                          fljsd.truth(x, w, y, u, labels=labels, beta=0.25, ignore_index=-1, temperature=2.0).loss)
+        with self.assertRaisesRegex(ValueError, "accum_dtype is torch.float64"):
+            FusedLinearJSD(accum_dtype=torch.float64)
         batches = x.view(2, 3, -1), w, y.view(2, 3, -1), u
         total = fljsd.truth(x, w, y, u, reduction="sum").loss
         self.assertEqual(generalized_jsd_loss(*batches).item(), total / 2)
         labels[labels == -1] = -100
         self.assertEqual(generalized_jsd_loss(*batches, labels.view(2, 3)).item(),
                          fljsd.truth(x, w, y, u, labels=labels).loss)
+
+    def test_kernel_and_operator_agree(self):
+        """Catches: the short way of a plain call and the operator that torch.compile sees giving different results."""
+        x, w, y, u = tensors()
+        b = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+        plain = fused_linear_jsd(x, w, y, u, student_bias=b, reduction="none")
+        watched = torch.ops.fljsd.fused_linear_jsd(x, w, y, u, b, None, None, 0.5, 1.0, -100, 0, "none", "auto", 0,
+                                                   True, True, True)[0]
+        self.assertTrue(torch.equal(plain, watched))
+        for one, other in zip(*[torch.autograd.grad(loss.sum(), (x, w, b)) for loss in (plain, watched)]):
+            self.assertTrue(torch.equal(one, other))
+        with torch.profiler.profile() as profile:
+            fused_linear_jsd(x, w, y, u)
+        self.assertIn("fljsd::fused_linear_jsd", {event.name for event in profile.events()})
+
+
+class InPlaceOfLiger(unittest.TestCase):
+    def test_signatures(self):
+        """Catches: an argument that LigerFusedLinearJSD takes and ours does not, or in another place."""
+        try:
+            from liger_kernel.transformers.fused_linear_jsd import LigerFusedLinearJSD
+        except ImportError as error:
+            self.skipTest(f"Liger-Kernel cannot be imported: {error}.")
+        for method in ("__init__", "forward"):
+            theirs, ours = [list(inspect.signature(getattr(kind, method)).parameters.values())
+                            for kind in (LigerFusedLinearJSD, FusedLinearJSD)]
+            self.assertEqual([p.name for p in ours[:len(theirs)]], [p.name for p in theirs], method)
+            for mine, other in zip(ours, theirs):
+                if other.default is not inspect.Parameter.empty:
+                    self.assertEqual(mine.default, other.default, f"{method}: {other.name}")
 
 
 if __name__ == "__main__":

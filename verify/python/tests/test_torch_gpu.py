@@ -18,7 +18,7 @@ if missing:
         sys.exit(0)
     raise unittest.SkipTest(missing)
 
-from fljsd.torch import fused_linear_jsd
+from fljsd.torch import FusedLinearJSD, fused_linear_jsd
 from fljsd.torch.plan import plan_for
 
 OPTIONS = ("beta", "temperature", "student_bias", "teacher_bias", "labels", "ignore_index", "valid_vocab", "reduction")
@@ -154,6 +154,32 @@ class Gpu(unittest.TestCase):
         loss = fused_linear_jsd(x[:0], w, y[:0], u)
         self.assertEqual(loss.item(), 0)
         self.assertEqual(gradients(loss, w)[0].abs().max().item(), 0)
+
+    @unittest.skipUnless("FLJSD" in os.environ, "the environment variable FLJSD does not name the program")
+    def test_in_place_of_liger(self):
+        """Catches: a swap of the two modules that changes more than the accuracy. Each keeps the budgets of its class, on
+        a case that half of the tokens ignore."""
+        try:
+            from liger_kernel.transformers.fused_linear_jsd import LigerFusedLinearJSD
+        except ImportError as error:
+            self.skipTest(f"Liger-Kernel cannot be imported: {error}.")
+        x, w, y, u = tensors(tokens=64, vocab=1024)
+        labels = torch.arange(64, device="cuda") % 2
+        arguments = dict(jsd_beta=0.25, ignore_index=1, temperature=2.0)
+        case = fljsd.Case(x, w, y, u, labels=labels, beta=0.25, ignore_index=1, temperature=2.0)
+        for module, accuracy_class in ((LigerFusedLinearJSD, "bf16-logits"), (FusedLinearJSD, "fp32-logits")):
+            loss = module(**arguments)(x, w, y, u, labels)
+            grad_x, grad_w = torch.autograd.grad(loss, (x, w))
+            result = dict(loss=loss, student_input_grad=grad_x, student_weight_grad=grad_w)
+            verdict = fljsd.check(result, case, accuracy_class=accuracy_class)
+            self.assertTrue(verdict.passed, f"{module.__name__}\n{verdict}")
+
+    def test_opcheck(self):
+        """Catches: a fake kernel whose shapes, dtypes or strides differ from those of the CUDA kernel."""
+        options = (0.5, 1.0, -100, 0, "batchmean", "auto", 0)
+        op = torch.ops.fljsd.fused_linear_jsd.default
+        for dtype in (torch.bfloat16, torch.float16):
+            torch.library.opcheck(op, (*tensors(dtype=dtype), None, None, None, *options, True, True, False))
 
     def test_plans_are_kept(self):
         """Catches: a plan made anew for each call."""

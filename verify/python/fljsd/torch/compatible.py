@@ -8,10 +8,15 @@ from .function import fused_linear_jsd
 
 
 class FusedLinearJSD(torch.nn.Module):
-    """Takes the arguments of Liger-Kernel's LigerFusedLinearJSD. options: further ones of fused_linear_jsd."""
+    """Takes the arguments of Liger-Kernel's LigerFusedLinearJSD. options: further ones of fused_linear_jsd.
 
-    def __init__(self, jsd_beta=0.5, ignore_index=-100, temperature=1.0, **options):
+    accum_dtype, there the dtype in which the weight gradient is summed, changes nothing: sums are fp32 at least.
+    """
+
+    def __init__(self, jsd_beta=0.5, ignore_index=-100, temperature=1.0, accum_dtype=None, **options):
         super().__init__()
+        if accum_dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(f"accum_dtype is {accum_dtype}, but it must be None or at most torch.float32.")
         self.jsd_beta, self.ignore_index, self.temperature = jsd_beta, ignore_index, temperature
         self.options = options
 

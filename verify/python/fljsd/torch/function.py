@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from . import kernels
+from .derivative import Differentiable
 from .operator import OPERATOR
 
 
@@ -36,9 +38,26 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
         raise ValueError(f"valid_vocab is {valid_vocab}, but it must be from 1 to vocab, {student_weight.shape[0]}.")
     if memory_budget is not None and memory_budget < 1:
         raise ValueError(f"memory_budget is {memory_budget}, but it must be a positive number of bytes.")
+    tensors = student_input, student_weight, teacher_input, teacher_weight, student_bias, teacher_bias, labels
+    options = float(beta), float(temperature), ignore_index, valid_vocab or 0, reduction, stage, memory_budget or 0
     grad = torch.is_grad_enabled()
-    return OPERATOR(
-        student_input, student_weight, teacher_input, teacher_weight, student_bias, teacher_bias, labels,
-        float(beta), float(temperature), ignore_index, valid_vocab or 0, reduction, stage, memory_budget or 0,
-        grad and student_input.requires_grad, grad and student_weight.requires_grad,
-        grad and student_bias is not None and student_bias.requires_grad)[0]
+    wanted = (grad and student_input.requires_grad, grad and student_weight.requires_grad,
+              grad and student_bias is not None and student_bias.requires_grad)
+    kernel = kernels.OF_DEVICE.get(student_input.device.type)
+    if torch.compiler.is_compiling() or kernel is None or _is_watched(tensors):
+        return OPERATOR(*tensors, *options, *wanted)[0]
+    if not any(wanted):
+        return kernel(tensors, options, wanted)[0]
+    return Differentiable.apply(student_input, student_weight, student_bias, wanted,
+                                lambda: kernel(tensors, options, wanted))
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+
+
+def _is_watched(tensors) -> bool:
+    """Whether anything but plain tensors and autograd takes part: then the call goes through the dispatcher, as a call of
+    an operator that others know. Otherwise it need not, which is most of the host time of a call."""
+    return (torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
+            or torch._C._get_tracing_state() is not None or torch.autograd._profiler_enabled()
+            or any([type(t) not in _PLAIN for t in tensors]))

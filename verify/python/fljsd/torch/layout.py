@@ -32,6 +32,20 @@ def by_name(given: tuple) -> dict:
     return {name: None if fields is None else Layout(*fields) for name, fields in zip(NAMES, given)}
 
 
+def kept_dtype(dtype: torch.dtype) -> torch.dtype:
+    """In which gradients of this dtype wait for the upstream gradient. A loss scaler brings small fp16 gradients into
+    range by the upstream gradient, so they must not have been rounded to fp16 before."""
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
+def output_layouts(given: tuple, per_token: bool, wanted) -> list:
+    """Shape and dtype of the loss and of the gradients wanted (of student_input, student_weight, student_bias)."""
+    (dtype, rows, _, _), (_, weight, _, _) = given[:2]
+    wide, kept = torch.float64 if dtype == torch.float64 else torch.float32, kept_dtype(dtype)
+    grads = (rows, kept), (weight, kept), (weight[:1], wide)
+    return [(rows[:1] if per_token else (), wide), *[grad for grad, want in zip(grads, wanted) if want]]
+
+
 class Options(NamedTuple):
     """As the operator takes them: 0 where there is no valid_vocab or memory_budget."""
 

@@ -11,13 +11,12 @@ import torch
 from . import layout, library
 from .library import Config, Tensors
 
+FIELDS = [name for name, _ in Tensors._fields_]
+GRADIENT_FIELDS = "student_input_grad", "student_weight_grad", "student_bias_grad"
+GRADIENTS = library.INPUT_GRAD, library.WEIGHT_GRAD, library.BIAS_GRAD
+NO_OUTPUTS = [None] * (len(FIELDS) - FIELDS.index("loss"))
+TENSORS_SIZE = ctypes.sizeof(Tensors)
 CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32: library.F32}
-
-
-def kept_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In which gradients of this dtype wait for the upstream gradient. A loss scaler brings small fp16 gradients into
-    range by the upstream gradient, so they must not have been rounded to fp16 before."""
-    return torch.float32 if dtype == torch.float16 else dtype
 
 
 def _leading(matrix) -> int:
@@ -27,7 +26,7 @@ def _leading(matrix) -> int:
 class Plan:
     """An fljsd_plan and the size of its workspace. It does not change: threads and streams may share it."""
 
-    def __init__(self, given, options, gradients):
+    def __init__(self, given, options, wanted):
         options = layout.Options(*options)
         layout.check(given, options)
         self._library = load = library.load()
@@ -42,43 +41,58 @@ class Plan:
             setattr(config, model + "_dtype", CODES[at[model + "_input"].dtype])
             bias = at[model + "_bias"]
             setattr(config, model + "_bias_dtype", library.ABSENT if bias is None else CODES[bias.dtype])
-        config.gradient_dtype = CODES[kept_dtype(at["student_input"].dtype)]
+        config.gradient_dtype = CODES[layout.kept_dtype(at["student_input"].dtype)]
         config.has_labels = at["labels"] is not None
         config.ignore_index, config.valid_vocab = options.ignore_index, options.valid_vocab
         config.beta, config.temperature = options.beta, options.temperature
-        config.reduction, config.gradients = library.REDUCTIONS[options.reduction], gradients
+        config.reduction = library.REDUCTIONS[options.reduction]
+        config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
         stage = options.stage
         if stage == "auto":  # `fused` would do the same, but set room aside for a forward pass alone as well
-            stage = "chunked-vocab" if gradients else "fused"
+            stage = "chunked-vocab" if config.gradients else "fused"
         config.stage = stage.encode()
         config.memory_budget = options.memory_budget
         config.device = at["student_input"].device.index
         self._handle = ctypes.c_void_p()
         library.check(load.fljsd_plan_create(config, self._handle))
-        run_pass = library.FORWARD_BACKWARD if gradients else library.FORWARD
+        run_pass = library.FORWARD_BACKWARD if config.gradients else library.FORWARD
         size = ctypes.c_uint64()
         library.check(load.fljsd_plan_workspace_bytes(self._handle, run_pass, size))
         self.workspace_bytes = size.value
-        self._run = load.fljsd_forward_backward if gradients else load.fljsd_forward
+        self._run = load.fljsd_forward_backward if config.gradients else load.fljsd_forward
+        per_token = options.reduction == "none"
+        self._outputs = layout.output_layouts(given, per_token, wanted)
+        # Where the addresses of the outputs go, among the fields of fljsd_tensors.
+        names = "token_loss" if per_token else "loss", *[name for name, want in zip(GRADIENT_FIELDS, wanted) if want]
+        self._slots = [FIELDS.index(name) for name in names]
 
     def describe(self) -> str:
         return self._library.fljsd_plan_describe(self._handle).decode()
 
-    def run(self, tensors: Tensors, device: torch.device) -> None:
-        """Enqueues the pass on the current stream of the device, which must be the current one."""
+    def run(self, tensors, device: torch.device) -> list:
+        """Enqueues the pass on the current stream of the device, which must be the current one; returns the outputs."""
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._outputs]
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
+        # Vectors are small enough to be copied where they have gaps; `vectors` keeps the copies alive.
+        vectors = [None if t is None else t.contiguous() for t in tensors[4:]]
+        fields = [TENSORS_SIZE, *[None if t is None else t.data_ptr() for t in (*tensors[:4], *vectors)], *NO_OUTPUTS]
+        for slot, output in zip(self._slots, outputs):
+            fields[slot] = output.data_ptr()
         stream = torch._C._cuda_getCurrentRawStream(device.index)  # as current_stream(), without an object
         # The allocator hands the workspace out again only to work that is enqueued on this stream later.
-        library.check(self._run(self._handle, tensors, workspace.data_ptr(), self.workspace_bytes, stream))
+        status = self._run(self._handle, Tensors(*fields), workspace.data_ptr(), self.workspace_bytes, stream)
+        if status != 0:
+            library.check(status)
+        return outputs
 
     def __del__(self):
         handle = getattr(self, "_handle", None)
-        if handle and not sys.is_finalizing():  # CUDA may be gone before the interpreter is
+        if handle and sys is not None and not sys.is_finalizing():  # CUDA may be gone before the interpreter is
             self._library.fljsd_plan_destroy(handle)
 
 
 @functools.lru_cache(maxsize=128)
-def plan_for(given: tuple, options: tuple, gradients: int) -> Plan:
+def plan_for(given: tuple, options: tuple, wanted: tuple) -> Plan:
     """`given`: layout.layouts() of the tensors, all on one CUDA device, which is the current one; options: the fields of
-    layout.Options."""
-    return Plan(given, options, gradients)
+    layout.Options; wanted: whether gradients of student_input, student_weight and student_bias are."""
+    return Plan(given, options, wanted)
