@@ -60,4 +60,4 @@ def _is_watched(tensors) -> bool:
     an operator that others know. Otherwise it need not, which is most of the host time of a call."""
     return (torch._C._len_torch_dispatch_stack() > 0 or torch._C._functorch.peek_interpreter_stack() is not None
             or torch._C._get_tracing_state() is not None or torch.autograd._profiler_enabled()
-            or any([type(t) not in _PLAIN for t in tensors]))
+            or not _PLAIN.issuperset(map(type, tensors)))

@@ -24,13 +24,13 @@ def is_per_token(options: tuple) -> bool:
 def outputs(tensors, options: tuple, wanted) -> list:
     """Uninitialised outputs."""
     device = tensors[0].device
-    return [torch.empty(shape, dtype=dtype, device=device)
-            for shape, dtype in output_layouts(layouts(tensors), is_per_token(options), wanted)]
+    return [torch.empty_strided(shape, strides, dtype=dtype, device=device)
+            for shape, strides, dtype in output_layouts(layouts(tensors), is_per_token(options), wanted)]
 
 
 def cuda(tensors, options: tuple, wanted) -> list:
     device = tensors[0].device
-    if device.index != torch.cuda.current_device():
+    if device.index != torch._C._cuda_getDevice():
         with torch.cuda.device(device):
             return cuda(tensors, options, wanted)
     return plan_for(layouts(tensors), options, wanted).run(tensors, device)

@@ -39,11 +39,12 @@ def kept_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def output_layouts(given: tuple, per_token: bool, wanted) -> list:
-    """Shape and dtype of the loss and of the gradients wanted (of student_input, student_weight, student_bias)."""
+    """Shape, strides and dtype of the loss and of the gradients wanted (of student_input, student_weight, student_bias)."""
     (dtype, rows, _, _), (_, weight, _, _) = given[:2]
     wide, kept = torch.float64 if dtype == torch.float64 else torch.float32, kept_dtype(dtype)
-    grads = (rows, kept), (weight, kept), (weight[:1], wide)
-    return [(rows[:1] if per_token else (), wide), *[grad for grad, want in zip(grads, wanted) if want]]
+    loss = ((rows[0],), (1,), wide) if per_token else ((), (), wide)
+    grads = [(tuple(shape), (shape[1], 1), kept) for shape in (rows, weight)] + [((weight[0],), (1,), wide)]
+    return [loss, *[grad for grad, want in zip(grads, wanted) if want]]
 
 
 class Options(NamedTuple):

@@ -71,7 +71,9 @@ class Plan:
 
     def run(self, tensors, device: torch.device) -> list:
         """Enqueues the pass on the current stream of the device, which must be the current one; returns the outputs."""
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._outputs]
+        # empty_strided() takes half of the host time of empty().
+        outputs = [torch.empty_strided(shape, strides, dtype=dtype, device=device)
+                   for shape, strides, dtype in self._outputs]
         workspace = torch.empty(self.workspace_bytes, dtype=torch.uint8, device=device)
         # Vectors are small enough to be copied where they have gaps; `vectors` keeps the copies alive.
         vectors = [None if t is None else t.contiguous() for t in tensors[4:]]
