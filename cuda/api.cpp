@@ -144,6 +144,10 @@ int32_t fljsd_version(void) {
   return 10000 * FLJSD_VERSION_MAJOR + 100 * FLJSD_VERSION_MINOR + FLJSD_VERSION_PATCH;
 }
 
+const char* fljsd_architectures(void) {
+  return FLJSD_ARCHITECTURES;
+}
+
 const char* fljsd_last_error(void) {
   return last_error().c_str();
 }

@@ -166,6 +166,9 @@ typedef struct fljsd_plan fljsd_plan;
 /* Version of the library that is loaded: 10000 * major + 100 * minor + patch. */
 FLJSD_API int32_t fljsd_version(void);
 
+/* Which GPUs the library holds code for, as CMake names architectures, e.g. "80-real 90a-real 80-virtual". */
+FLJSD_API const char* fljsd_architectures(void);
+
 /* The sentence that belongs to the last call of this thread that did not return FLJSD_OK; "" if there was
  * none. Valid until the next call of this thread. */
 FLJSD_API const char* fljsd_last_error(void);
