@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     print(f"{sys.argv[0]} needs a GPU: PyTorch finds no CUDA device.", file=sys.stderr)
     sys.exit(2)
 from fljsd.torch import LibraryError, fused_linear_jsd  # noqa: E402
-from fljsd.torch.library import load  # noqa: E402
+from fljsd.library import load  # noqa: E402
 
 STAGE = sys.argv[1] if len(sys.argv) > 1 else "auto"
 LARGEST = 2.0**125  # of logits over the temperature that the library promises something about (cuda/fljsd.h)

@@ -19,7 +19,8 @@ from types import SimpleNamespace
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "verify" / "python"), str(pathlib.Path(__file__).resolve().parent)]
 import torch  # noqa: E402
-from fljsd.torch import fused_linear_jsd, library  # noqa: E402
+from fljsd import library  # noqa: E402
+from fljsd.torch import fused_linear_jsd  # noqa: E402
 from fljsd.torch.layout import Options, layouts  # noqa: E402
 from fljsd.torch.plan import plan_for  # noqa: E402
 

@@ -2,13 +2,17 @@
 """Finds and runs the program `fljsd`."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlparse
+
+PREFIX = Path(__file__).resolve().parent / "installed"  # bin/ and lib/, in an installation by `pip install .`
 
 
 class ProgramError(RuntimeError):
@@ -16,34 +20,44 @@ class ProgramError(RuntimeError):
 
 
 def find_program() -> str:
-    """The environment variable FLJSD, else `fljsd` on the PATH, else the script of the checkout that this package was
-    installed from. ProgramError when there is none."""
+    """The environment variable FLJSD, else the program that was installed with this package, else `fljsd` on the PATH,
+    else the script of the checkout that this package was installed from. ProgramError when there is none."""
     named = os.environ.get("FLJSD")
     if named:
         found = shutil.which(named)
         if not found:
             raise ProgramError(f"the environment variable FLJSD is {named!r}, but that is not a program.")
         return found
-    found = shutil.which("fljsd")
+    found = _installed() or shutil.which("fljsd")
     if found:
         return found
-    for folder in _checkouts():
-        if os.access(folder / "fljsd", os.X_OK) and (folder / "CMakeLists.txt").is_file():
+    for folder in checkouts():
+        if os.access(folder / "fljsd", os.X_OK):
             return str(folder / "fljsd")
     raise ProgramError("the program fljsd was not found: set the environment variable FLJSD to it (in a checkout of "
                        "the project it is ./fljsd), or put it on the PATH.")
 
 
-def _checkouts():
+def _installed() -> str | None:
+    return shutil.which(PREFIX / "bin" / "fljsd")
+
+
+def main():
+    """The command `fljsd` of an installation by pip."""
+    program = _installed()
+    if program is None:
+        sys.exit("fljsd: this package was installed without the program: pip install . in the root of a checkout.")
+    os.execv(program, [program, *sys.argv[1:]])
+
+
+def checkouts():
     """Where the checkout may be: around this file, or what pip was told to install."""
-    yield Path(__file__).resolve().parents[3]
-    try:
-        origin = metadata.distribution("fljsd").read_text("direct_url.json")
-        url = urlparse(json.loads(origin)["url"])
-    except (metadata.PackageNotFoundError, TypeError, ValueError, KeyError):
-        return
-    if url.scheme == "file":
-        yield Path(unquote(url.path)).parent.parent
+    places = [Path(__file__).resolve().parents[3]]
+    with contextlib.suppress(metadata.PackageNotFoundError, TypeError, ValueError, KeyError):
+        url = urlparse(json.loads(metadata.distribution("fljsd").read_text("direct_url.json"))["url"])
+        if url.scheme == "file":  # the root, or verify/python
+            places += [Path(unquote(url.path)), Path(unquote(url.path)).parent.parent]
+    return [place for place in places if (place / "verify" / "python" / "fljsd").is_dir()]
 
 
 def run_json(*arguments) -> tuple[dict, int]:

@@ -69,7 +69,7 @@ class Finding(unittest.TestCase):
         with mock.patch.dict(os.environ, {"FLJSD": "/nowhere/fljsd"}), self.assertRaises(fljsd.ProgramError) as caught:
             fljsd.find_program()
         self.assertIn("/nowhere/fljsd", str(caught.exception))
-        nothing = mock.patch("fljsd.program._checkouts", lambda: iter(()))
+        nothing = mock.patch("fljsd.program.checkouts", list)
         with mock.patch.dict(os.environ, {"FLJSD": "", "PATH": ""}), nothing, self.assertRaises(fljsd.ProgramError) as caught:
             fljsd.find_program()
         self.assertIn("set the environment variable FLJSD", str(caught.exception))

@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 
 import fljsd
+from fljsd import library
 
 try:
     import torch
@@ -21,7 +22,7 @@ except ImportError:
         sys.exit(0)
     raise unittest.SkipTest("PyTorch is not installed.")
 
-from fljsd.torch import FusedLinearJSD, LibraryError, fused_linear_jsd, generalized_jsd_loss, library
+from fljsd.torch import FusedLinearJSD, LibraryError, fused_linear_jsd, generalized_jsd_loss
 
 HEADER = Path(__file__).resolve().parents[3] / "cuda" / "fljsd.h"
 needs_program = unittest.skipUnless("FLJSD" in os.environ, "the environment variable FLJSD does not name the program")
@@ -56,6 +57,7 @@ class Header(unittest.TestCase):
         """Catches: a field that the header has gained, moved or given another type."""
         self.compare("fljsd_config", library.Config)
         self.compare("fljsd_tensors", library.Tensors)
+        self.compare("fljsd_stage", library.Stage)
 
     def test_enumerations_and_functions(self):
         """Catches: a constant or a function that was renamed or renumbered."""

@@ -8,6 +8,6 @@ docs/pytorch.md is the guide; docs/math.md says what is computed.
 """
 from .compatible import FusedLinearJSD, generalized_jsd_loss
 from .function import fused_linear_jsd
-from .library import LibraryError
+from ..library import LibraryError
 
 __all__ = ["FusedLinearJSD", "LibraryError", "fused_linear_jsd", "generalized_jsd_loss"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from .library import REDUCTIONS
+from ..library import REDUCTIONS
 
 MATRICES = ("student_input", "student_weight", "teacher_input", "teacher_weight")
 NAMES = MATRICES + ("student_bias", "teacher_bias", "labels")

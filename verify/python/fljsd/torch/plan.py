@@ -8,8 +8,9 @@ import sys
 
 import torch
 
-from . import layout, library
-from .library import Config, Tensors
+from .. import library
+from ..library import Config, Tensors
+from . import layout
 
 FIELDS = [name for name, _ in Tensors._fields_]
 GRADIENT_FIELDS = "student_input_grad", "student_weight_grad", "student_bias_grad"

@@ -8,7 +8,7 @@ import os
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-from ..program import _checkouts
+from .program import PREFIX, checkouts
 
 # Enumerations of the header.
 ABSENT, BF16, F16, F32 = range(4)
@@ -49,9 +49,22 @@ class Tensors(ctypes.Structure):
         "loss", "token_loss", "student_input_grad", "student_weight_grad", "student_bias_grad")]
 
 
+class Stage(ctypes.Structure):
+    """fljsd_stage."""
+
+    _fields_ = [
+        ("struct_size", c_uint64), ("name", c_char_p), ("description", c_char_p), ("is_baseline", c_int32),
+        ("logits_dtype", c_int32), ("minimum_capability", c_int32), ("reserved", c_int32),
+    ]
+
+
 SIGNATURES = {
     "fljsd_version": (c_int32, []),
+    "fljsd_architectures": (c_char_p, []),
     "fljsd_last_error": (c_char_p, []),
+    "fljsd_stage_count": (c_int32, []),
+    "fljsd_stage_get": (c_int32, [c_int32, ctypes.POINTER(Stage)]),
+    "fljsd_stage_available": (c_int32, [c_char_p, c_int32]),
     "fljsd_config_init": (c_int32, [ctypes.POINTER(Config), c_uint64]),
     "fljsd_plan_create": (c_int32, [ctypes.POINTER(Config), ctypes.POINTER(c_void_p)]),
     "fljsd_plan_destroy": (None, [c_void_p]),
@@ -63,25 +76,24 @@ SIGNATURES = {
 
 
 def find_library() -> Path:
-    """The environment variable FLJSD_CUDA_LIBRARY, else a libfljsd_cuda.so in the folder of the package fljsd, else
-    that of the release build of the checkout. LibraryError when there is none."""
+    """The environment variable FLJSD_CUDA_LIBRARY, else the libfljsd_cuda.so that was installed with the package fljsd,
+    else that of the release build of the checkout. LibraryError when there is none."""
     named = os.environ.get("FLJSD_CUDA_LIBRARY")
     if named:
         if not Path(named).is_file():
             raise LibraryError(f"the environment variable FLJSD_CUDA_LIBRARY is {named!r}, but that is not a file.")
         return Path(named)
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package, *(root / "build" / "release" / "cuda" for root in _checkouts())):
+    for folder in (PREFIX / "lib", *(root / "build" / "release" / "cuda" for root in checkouts())):
         found = sorted(folder.glob("libfljsd_cuda.so*"))
         if found:
             return found[0]
-    raise LibraryError("libfljsd_cuda.so was not found: set the environment variable FLJSD_CUDA_LIBRARY to it, put it "
-                       f"into {package}, or build it in the checkout (./fljsd build).")
+    raise LibraryError("libfljsd_cuda.so was not found: install the package where there is a CUDA toolkit (pip install . "
+                       "in a checkout), or set the environment variable FLJSD_CUDA_LIBRARY to the library.")
 
 
 @functools.lru_cache(maxsize=None)
 def load() -> ctypes.CDLL:
-    """The library. PyTorch must be imported first: its libcublasLt then serves both where the versions agree."""
+    """The library. Where PyTorch is used it must be imported first: its libcublasLt then serves both."""
     path = find_library()
     try:
         library = ctypes.CDLL(str(path.resolve()))
