@@ -14,7 +14,8 @@ endif()
 
 if(TARGET fljsd_cuda)
   install(TARGETS fljsd_cuda EXPORT fljsdCudaTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(FILES cuda/fljsd.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fljsd/cuda)
+  install(FILES cuda/fljsd.h cuda/fljsd_distributed.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fljsd/cuda)
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/fljsd)
