@@ -13,6 +13,20 @@ bool sums_input_grad(const Settings& s) {
 
 }  // namespace
 
+GemmSpec input_grad_spec(const Settings& s, Index rows, Index columns, Index dlogits_ld, fljsd_dtype out,
+                         Index out_ld) {
+  return {.what = "student input gradient",
+          .m = rows,
+          .n = s.student.hidden,
+          .k = columns,
+          .lda = dlogits_ld,
+          .ldb = s.student.weight_ld,
+          .ldc = out_ld,
+          .in = s.student.dtype,
+          .out = out,
+          .scalars = s.divisor_on_device() ? Scalars::device : Scalars::host};
+}
+
 BackwardSweep::BackwardSweep(const Settings& settings, const std::shared_ptr<const LtHandle>& lt,
                              const Pieces& tiles)
     : settings_(settings),
@@ -29,16 +43,10 @@ BackwardSweep::Products BackwardSweep::make_products(const std::shared_ptr<const
   const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
   Products p{LogitProducts(lt, s, s.tokens, columns), std::nullopt, std::nullopt};
   if (s.input_grad) {
-    p.input_grad.emplace(lt, GemmSpec{.what = "student input gradient",
-                                      .m = s.tokens,
-                                      .n = s.student.hidden,
-                                      .k = columns,
-                                      .lda = tile_ld(columns),
-                                      .ldb = s.student.weight_ld,
-                                      .ldc = sums_input_grad(s) ? s.student.hidden : s.input_grad_ld,
-                                      .in = s.student.dtype,
-                                      .out = sums_input_grad(s) ? FLJSD_F32 : s.gradient_dtype,
-                                      .scalars = scalars});
+    const bool sums = sums_input_grad(s);
+    p.input_grad.emplace(
+        lt, input_grad_spec(s, s.tokens, columns, tile_ld(columns), sums ? FLJSD_F32 : s.gradient_dtype,
+                            sums ? s.student.hidden : s.input_grad_ld));
   }
   if (s.weight_grad) {
     p.weight_grad.emplace(lt, GemmSpec{.what = "student weight gradient",
@@ -63,7 +71,7 @@ BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& ti
       static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
   const Index ld = tile_ld(tiles.size);
   a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s))};
+               static_cast<float>(dlogits_factor(s)), take_residuals(s, workspace, s.tokens)};
   if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
   if (s.bias_grad) {
     a.column_sum = workspace.take<float>(s.valid_vocab);
@@ -117,6 +125,7 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
                         std::optional<Index> ready) const {
   const Settings& s = settings_;
   const Index count = tiles_.count(), start = ready.value_or(count - 1);
+  clear_residuals(call.stream, a.dlogits.residuals, s.tokens);
   for (Index step = 0; step < count; ++step) {
     const Index i = (start - step + count) % count, entry = tiles_.start(i), columns = tiles_.length(i);
     const Products& p = products_of(i);
@@ -124,6 +133,7 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
     if (!first || !ready) p.logits.run(call, a.tile, 0, entry);
     Dlogits dlogits = a.dlogits;
     dlogits.ld = tile_ld(columns);
+    dlogits.residuals.first_entry = entry;
     launch_tile_dlogits(call.stream, kind_, mixture_,
                         logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants,
                         dlogits);
@@ -141,6 +151,19 @@ void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arr
   const Settings& s = settings_;
   const fljsd_tensors& t = call.tensors;
   const Factor factor{alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
+  if (a.dlogits.residuals.counts != nullptr) {
+    const bool sums = a.input_grad_sum != nullptr;
+    launch_residual_product(call.stream, a.dlogits.residuals,
+                            {.rows = s.tokens,
+                             .columns = s.student.hidden,
+                             .weight = t.student_weight,
+                             .weight_ld = s.student.weight_ld,
+                             .out = sums ? a.input_grad_sum : t.student_input_grad,
+                             .out_dtype = FLJSD_F32,
+                             .out_ld = sums ? s.student.hidden : s.input_grad_ld,
+                             .adds = true},
+                            factor);
+  }
   if (a.input_grad_sum != nullptr) {
     launch_round(call.stream, a.input_grad_sum, s.tokens, s.student.hidden, t.student_input_grad,
                  s.gradient_dtype, s.input_grad_ld);

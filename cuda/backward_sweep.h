@@ -3,6 +3,7 @@
 //
 //   X, Y tile by cuBLASLt; dlogits of the tile (tile_dlogits.cu)
 //   student_input_grad += dlogits · weight tile                        (fp32, rounded once at the end)
+//                       + what rounding took from large dlogits        (rounding_residuals.h)
 //   student_weight_grad tile = dlogitsᵀ · student_input / (n·T)        (complete: rounded once)
 //
 // T tokens, V vocab, H hidden, tiles of C entries. FLOPs 8·T·V·H, less 4·T·C·H when the logits of the first
@@ -18,6 +19,10 @@
 #include "cuda/vocab_tiles.h"
 
 namespace fljsd::cuda {
+
+// The product of dlogits [rows, columns] and as many rows of the student's weight.
+GemmSpec input_grad_spec(const Settings& settings, Index rows, Index columns, Index dlogits_ld,
+                         fljsd_dtype out, Index out_ld);
 
 class BackwardSweep {
  public:

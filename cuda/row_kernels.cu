@@ -14,11 +14,13 @@
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
 // arguments rounded three times at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms
 // are >= 0. The shift of d is off by at most 2^-21, which moves D by that times beta·KL(p‖M). Together below
-// 3e-6·D + 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format.
+// 3e-6·D + 5e-7. dlogits: 3e-6·q·(|constant| + |log ratio|), then one rounding to its format,
+// which the largest entries of a bf16 row leave behind (rounding_residuals.h).
 #include "cuda/row_kernels.h"
 
 #include "cuda/device_math.cuh"
 #include "cuda/failure.h"
+#include "cuda/rounding_residuals.cuh"
 #include "cuda/row_divergence.cuh"
 #include "cuda/row_sums.cuh"
 #include "cuda/row_walk.cuh"
@@ -174,15 +176,19 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
       constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
       constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
     }
+    const ResidualFilter residuals =
+        ResidualFilter::make<kind>(a.dlogits.residuals, row, constants, m, a.dlogits.factor);
     int column = 4 * first;
     for (Cursor<Logit> at = start; at.more(); at.advance(), column += 2 * at.step) {
       const Batch b = at.load(a.logits);
       float g[4];
       gradient<kind, small_share, 4>(b.x, b.y, constants, m, a.dlogits.factor, g);
       store4(dlogits_row, a.dlogits.dtype, column, g);
+      residuals.look_at(column, g);
       if (!at.second()) break;
       gradient<kind, small_share, 4>(b.x + 4, b.y + 4, constants, m, a.dlogits.factor, g);
       store4(dlogits_row, a.dlogits.dtype, column + at.step, g);
+      residuals.look_at(column + at.step, g);
     }
   }
 }

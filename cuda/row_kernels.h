@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/mixture.h"
+#include "cuda/rounding_residuals.h"
 #include "cuda/settings.h"
 
 namespace fljsd::cuda {
@@ -36,6 +37,14 @@ struct Dlogits {
   fljsd_dtype dtype = FLJSD_BF16;
   Index ld = 0;
   float factor = 1;
+  ResidualLists residuals;  // filled if dtype is bf16; empty before
+
+  Dlogits from_row(Index row) const {
+    Dlogits d = *this;
+    if (data != nullptr) d.data = at(data, dtype, row * ld);
+    d.residuals = residuals.from_row(row);
+    return d;
+  }
 };
 
 // token_loss [rows]: D, 0 for ignored tokens, NaN for tokens without a distribution.

@@ -3,6 +3,7 @@
 #include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
 #include "cuda/launch.h"
+#include "cuda/rounding_residuals.cuh"
 #include "cuda/row_divergence.cuh"
 
 namespace fljsd::cuda {
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(dlogits_threads)
       store4(out, dlogits.dtype, column, g);
   } else {
     constexpr int step = 4 * dlogits_threads;
+    const ResidualFilter residuals = ResidualFilter::make<kind>(dlogits.residuals, row, c, m, dlogits.factor);
     for (int column = 4 * thread; column < columns; column += 2 * step) {
       // Two vectors of four, loaded before either is used.
       float4 x4[2], y4[2];
@@ -51,6 +53,7 @@ __global__ void __launch_bounds__(dlogits_threads)
         }
         gradient<kind, small_share, 4>(x, y, c, m, dlogits.factor, g);
         store4(out, dlogits.dtype, at, g);
+        residuals.look_at(at, g);
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/backward_sweep.h"
 #include "cuda/failure.h"
 
 namespace fljsd::cuda {
@@ -77,16 +78,8 @@ TokenChunks::GradientProducts TokenChunks::make_gradients(Index rows) const {
   GradientProducts products;
   const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
   if (s.input_grad) {
-    products.input_grad.emplace(lt_, GemmSpec{.what = "student input gradient",
-                                              .m = rows,
-                                              .n = s.student.hidden,
-                                              .k = s.valid_vocab,
-                                              .lda = ld,
-                                              .ldb = s.student.weight_ld,
-                                              .ldc = s.input_grad_ld,
-                                              .in = s.student.dtype,
-                                              .out = s.gradient_dtype,
-                                              .scalars = scalars});
+    products.input_grad.emplace(
+        lt_, input_grad_spec(s, rows, s.valid_vocab, ld, s.gradient_dtype, s.input_grad_ld));
   }
   if (s.weight_grad) {
     const bool sum = sizes_[FLJSD_FORWARD_BACKWARD].group < s.tokens && s.gradient_dtype != FLJSD_F32;
@@ -116,7 +109,7 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   a.teacher_logits = workspace.take(logits_dtype, chunk * ld);
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, group * ld), s.student.dtype, ld,
-               static_cast<float>(dlogits_factor(s))};
+               static_cast<float>(dlogits_factor(s)), take_residuals(s, workspace, group)};
   if (s.weight_grad && group < s.tokens && s.gradient_dtype != FLJSD_F32) {
     a.weight_grad_sum = workspace.take<float>(s.valid_vocab * s.student.hidden);
   }
@@ -160,8 +153,22 @@ void TokenChunks::run_gradients(const Call& call, const Arrays& a, Index first, 
   const GradientProducts& p = gradients_.of(rows);
   if (p.input_grad) {
     void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
-    p.input_grad->run(call.stream,
-                      {a.dlogits.data, t.student_weight, out, f.alpha, f.zero, a.gemm_workspace});
+    // Rounding residuals of dlogits first, rounded as the result is, and the product is added to them.
+    const ResidualLists& residuals = a.dlogits.residuals;
+    const bool adds = residuals.counts != nullptr;
+    if (adds) {
+      launch_residual_product(call.stream, residuals,
+                              {.rows = rows,
+                               .columns = s.student.hidden,
+                               .weight = t.student_weight,
+                               .weight_ld = s.student.weight_ld,
+                               .out = out,
+                               .out_dtype = s.gradient_dtype,
+                               .out_ld = s.input_grad_ld},
+                              {alpha_, s.divisor_on_device() ? a.batch.scalars : nullptr});
+    }
+    p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, f.alpha, adds ? f.one : f.zero,
+                                    a.gemm_workspace});
     if (s.has_labels) {
       launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
                            ignored_tokens(s, call, first));
@@ -190,8 +197,9 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
   for (Index first = 0; first < s.tokens; first += chunk) {
     const Index rows = std::min(chunk, s.tokens - first), in_group = first % group;
     run_logits(logits_[pass].of(rows), call, a, first);
-    Dlogits dlogits = a.dlogits;
-    if (backward) dlogits.data = at(dlogits.data, dlogits.dtype, in_group * dlogits.ld);
+    const Dlogits dlogits = a.dlogits.from_row(in_group);
+    if (backward && in_group == 0)
+      clear_residuals(call.stream, dlogits.residuals, std::min(group, s.tokens - first));
     launch_row_losses(call.stream, s.device, kind_, mixture_,
                       {a.student_logits, a.teacher_logits, logits_dtype_, logits_ld(s), a.batch.student_bias,
                        a.batch.teacher_bias, rows, s.valid_vocab, ignored_tokens(s, call, first)},

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "cuda/gradient_norm.cuh"
 #include "cuda/one_pass_finish.cuh"
 #include "cuda/one_pass_weights.h"
 #include "cuda/row_sums.cuh"
@@ -27,7 +28,8 @@ struct DeviceRow {
 
 struct RowOutcome {
   float loss = 0;
-  std::vector<float> dlogits;  // times factor, before they are stored
+  std::vector<float> dlogits;    // times factor, before they are stored
+  float large = cu::infinity();  // from here on a bf16 dlogit's rounding residual is kept, times factor
 };
 
 inline cu::Divergence kind_of(double beta) {
@@ -47,14 +49,14 @@ void for_batches(const DeviceRow& row, std::size_t first, std::size_t step, cons
 
 // The gradient's sweep: row_kernels.cu's third pass, or tile_dlogits.cu.
 template <cu::Divergence kind, bool small_share>
-std::vector<float> sweep_dlogits(const DeviceRow& row, const cu::RowConstants& constants,
-                                 const cu::Mixture& m, float factor) {
+RowOutcome sweep_dlogits(float loss, const DeviceRow& row, const cu::RowConstants& constants,
+                         const cu::Mixture& m, float factor) {
   std::vector<float> dlogits(row.x.size());
   for_batches(row, 0, 8, [&](std::size_t i, const float(&x)[8], const float(&y)[8]) {
     cu::gradient<kind, small_share, 4>(x, y, constants, m, factor, dlogits.data() + i);
     cu::gradient<kind, small_share, 4>(x + 4, y + 4, constants, m, factor, dlogits.data() + i + 4);
   });
-  return dlogits;
+  return {loss, std::move(dlogits), factor * cu::residual_threshold<kind>(constants, m)};
 }
 
 // row_kernels.cu, four threads.
@@ -74,7 +76,7 @@ RowOutcome stored_row(const DeviceRow& row, const cu::Mixture& m, float factor) 
     y.merge(own_y, m.log2_scale);
   }
   if (!(x.sum > 0 && x.sum < cu::infinity() && y.sum > 0 && y.sum < cu::infinity()))
-    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
   cu::RowConstants constants;
   constants.ref = cu::reference_of<kind>(x, y, top, m);
   cu::RowTerms terms{0, 0, 0};
@@ -92,7 +94,7 @@ RowOutcome stored_row(const DeviceRow& row, const cu::Mixture& m, float factor) 
     constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
     constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
   }
-  return {cu::ln2 * terms.divergence, sweep_dlogits<kind, small_share>(row, constants, m, factor)};
+  return sweep_dlogits<kind, small_share>(cu::ln2 * terms.divergence, row, constants, m, factor);
 }
 
 // one_pass_accumulate_kl.cu and one_pass_finish.cu: two slices, tiles of 16 entries.
@@ -141,10 +143,11 @@ RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float fac
                          static_cast<double>(r[2]) + r[5]}};
   });
   if (!finished.sums.has_distribution())
-    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
   const cu::RowConstants constants = cu::kl_constants<kind>(finished, m);
-  return {static_cast<float>(cu::bit * finished.sums.divergence(finished.ref, m.log2_scale)),
-          sweep_dlogits<kind, false>(row, constants, m, factor)};
+  return sweep_dlogits<kind, false>(
+      static_cast<float>(cu::bit * finished.sums.divergence(finished.ref, m.log2_scale)), row, constants, m,
+      factor);
 }
 
 // one_pass_accumulate.cu and one_pass_finish.cu for 0 < beta < 1 with gradients: two slices.
@@ -198,15 +201,16 @@ RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::On
                records[s].value(M::values - 1), records[s].value(k == 0 ? 0 : 2 * k - 1),
                k == 0 ? 0 : records[s].value(2 * k));
     }
-    if (!sums.has_distribution()) return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value())};
+    if (!sums.has_distribution())
+      return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
     sums.normalise(k, weights);
     d_sum += weights.divergence[k] * sums.re;
     kappa_sum += weights.student_real[k] * sums.re - weights.student_imaginary[k] * sums.im;
   }
   const cu::MixtureFinish finished = cu::finish_mixture(d_sum, kappa_sum, weights.beta);
   const cu::RowConstants constants = cu::mixture_constants(finished, refs, sums.x, sums.y, m);
-  return {static_cast<float>(finished.divergence),
-          sweep_dlogits<cu::Divergence::mixture, small_share>(row, constants, m, factor)};
+  return sweep_dlogits<cu::Divergence::mixture, small_share>(static_cast<float>(finished.divergence), row,
+                                                             constants, m, factor);
 }
 
 enum class DeviceStage { stored, one_pass };
@@ -250,6 +254,17 @@ inline float stored_factor(DType dtype, double beta) {
   return dtype == DType::f16 && beta < 1 ? 32768.0f : 1.0f;
 }
 
+// The entries of a row whose rounding residuals are kept; none if they are more than a list holds.
+inline std::vector<Index> residual_entries(const RowOutcome& outcome) {
+  std::vector<Index> entries;
+  for (std::size_t v = 0; v < outcome.dlogits.size(); ++v) {
+    const float size = std::abs(outcome.dlogits[v]);
+    if (size >= outcome.large && size < cu::infinity()) entries.push_back(static_cast<Index>(v));
+  }
+  if (entries.size() > 16) entries.clear();
+  return entries;
+}
+
 // The whole problem, gradients stored in the student's format.
 inline Result device_result(DeviceStage stage, const Problem& p, const Options& options) {
   const double beta = options.beta;
@@ -284,9 +299,17 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
       }
       if (p.student_bias) result.student_bias_grad[static_cast<std::size_t>(v)] += rounded * alpha;
     }
+    const std::vector<Index> kept = format == DType::bf16 ? residual_entries(outcome) : std::vector<Index>{};
     for (Index h = 0; h < hidden; ++h) {
       double& sum = result.student_input_grad(t, h);
-      sum = round_to(format, sum * alpha);
+      double given_back = 0;
+      for (const Index v : kept) {
+        const double g = outcome.dlogits[static_cast<std::size_t>(v)];
+        given_back += (g - round_to(format, g)) * p.student_weight(v, h) * alpha;
+      }
+      // A stage that stores the logits rounds it first, and the product is added to that.
+      sum = round_to(
+          format, sum * alpha + (stage == DeviceStage::stored ? round_to(format, given_back) : given_back));
     }
   }
   for (Index v = 0; v < valid; ++v) {

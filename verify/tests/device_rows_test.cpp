@@ -157,6 +157,72 @@ TEST(DeviceRows, EqualModelsHaveNeitherLossNorGradient) {
   }
 }
 
+// A list of rounding residuals that overflows, or a bound of the gradient that is none: rows from flat to
+// saturated, nearly equal and unrelated models.
+TEST(DeviceRows, FewEntriesAreLargeBesideTheBoundOfTheRow) {
+  std::mt19937_64 generator(5);
+  std::size_t listed = 0;
+  for (const double beta : {0.0, 0.01, 0.3, 0.5, 0.9, 0.999}) {
+    const cu::Mixture m = cu::make_mixture(beta, 1.0);
+    for (const double spread : {0.01, 1.0, 5.0, 11.0, 30.0}) {
+      for (const double apart : {0.001, 0.1, 1.0}) {
+        for (const std::size_t vocab : {2u, 16u, 40u, 3000u}) {
+          std::normal_distribution<double> normal;
+          DeviceRow row;
+          for (std::size_t v = 0; v < (vocab + 7) / 8 * 8; ++v) {
+            const double x = normal(generator), y = (1 - apart) * x + apart * normal(generator);
+            row.x.push_back(v < vocab ? static_cast<float>(spread * x) : -cu::infinity());
+            row.y.push_back(v < vocab ? static_cast<float>(spread * y) : -cu::infinity());
+          }
+          for (const DeviceStage stage : {DeviceStage::stored, DeviceStage::one_pass}) {
+            const RowOutcome outcome = device_row(stage, row, m, beta, 1);
+            double norm = 0;
+            std::size_t large = 0;
+            for (const float g : outcome.dlogits) {
+              norm += std::abs(static_cast<double>(g));
+              large += std::abs(g) >= outcome.large ? 1 : 0;
+            }
+            // The factor of residual_threshold(): 1 % for roundings.
+            EXPECT_LE(norm, 16 * static_cast<double>(outcome.large)) << beta << ' ' << spread << ' ' << apart;
+            EXPECT_LE(large, 16u);
+            listed += large;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(listed, 400u);  // in 720 rows
+}
+
+// Residuals of other entries, or of none. Two entries have nearly all of the gradient, and the sum of what
+// rounding takes from a row, which a weight with a large mean multiplies, comes from the others alone.
+TEST(DeviceRows, LargeEntriesAreNotRounded) {
+  for (const DeviceStage stage : {DeviceStage::stored, DeviceStage::one_pass}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      std::mt19937_64 generator(seed);
+      std::normal_distribution<double> normal;
+      DeviceRow row;
+      for (int v = 0; v < 1000; ++v) {
+        const bool top = v % 600 == 7;
+        row.x.push_back(static_cast<float>((top ? 10 : 0) + 0.1 * normal(generator)));
+        row.y.push_back(static_cast<float>((top ? 10 + v / 600 : 0) + 0.1 * normal(generator)));
+      }
+      const RowOutcome outcome = device_row(stage, row, cu::make_mixture(0.5, 1.0), 0.5, 1);
+      const std::vector<Index> entries = residual_entries(outcome);
+      EXPECT_EQ(entries, (std::vector<Index>{7, 607}));
+      double given_back = 0, square = 0;
+      for (std::size_t v = 0; v < outcome.dlogits.size(); ++v) {
+        const double g = outcome.dlogits[v], rounded = round_to(DType::bf16, g);
+        const bool large = std::ranges::find(entries, static_cast<Index>(v)) != entries.end();
+        given_back += large ? 0 : rounded - g;
+        square += large ? 0 : g * g;
+      }
+      // The others' roundings: each within 2^-8 of its entry, of either sign; 6 standard deviations of a sum.
+      EXPECT_LE(std::abs(given_back), 6 * 0x1p-8 * std::sqrt(square)) << seed;
+    }
+  }
+}
+
 // 2^20 + k/8 is a float, so an offset of 2^20 leaves every difference as it is: what multiplies logits before
 // it subtracts loses 2^-4 here. The stored rows then give the same bits.
 TEST(DeviceRows, AnOffsetChangesNoBit) {
