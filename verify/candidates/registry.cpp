@@ -10,6 +10,7 @@
 #include "verify/candidates/cuda_stage.h"
 #include "verify/candidates/external.h"
 #include "verify/candidates/function_candidate.h"
+#include "verify/candidates/vocab_parallel.h"
 #include "verify/zoo/fault.h"
 
 namespace fljsd {
@@ -75,12 +76,19 @@ const std::vector<Maker>& makers() {
   return all;
 }
 
+// On one GPU, and on several.
+std::vector<CandidateEntry> cuda_candidates() {
+  std::vector<CandidateEntry> list = list_cuda_candidates();
+  if (!list.empty()) list.push_back(vocab_parallel_entry());
+  return list;
+}
+
 }  // namespace
 
 std::vector<CandidateEntry> list_candidates() {
   std::vector<CandidateEntry> list;
   for (const Maker& maker : makers()) list.push_back(maker.entry);
-  for (const CandidateEntry& stage : list_cuda_candidates()) list.push_back(stage);
+  for (const CandidateEntry& stage : cuda_candidates()) list.push_back(stage);
   list.push_back(
       {"zoo:NAME", "one of " + std::to_string(zoo::faults().size()) + " with a known fault: docs/zoo.md"});
   list.push_back({"exec:COMMAND", "any program that speaks the protocol of docs/verify_your_kernel.md"});
@@ -97,6 +105,7 @@ std::unique_ptr<Candidate> make_candidate(const std::string& specification, doub
     if (timeout > 0) limits.answer = std::chrono::milliseconds(std::llround(timeout * 1000));
     return std::make_unique<ExternalCandidate>(command, limits);
   }
+  if (specification == "cuda:vocab-parallel") return make_vocab_parallel_candidate();
   constexpr std::string_view cuda = "cuda:";
   if (specification.starts_with(cuda)) return make_cuda_candidate(specification.substr(cuda.size()));
   constexpr std::string_view fault = "zoo:";
@@ -106,7 +115,7 @@ std::unique_ptr<Candidate> make_candidate(const std::string& specification, doub
     if (maker.entry.name == specification) return maker.make();
     names += maker.entry.name + ", ";
   }
-  for (const CandidateEntry& stage : list_cuda_candidates()) names += stage.name + ", ";
+  for (const CandidateEntry& stage : cuda_candidates()) names += stage.name + ", ";
   throw std::invalid_argument("candidate is '" + specification + "', but it must be one of " + names +
                               "zoo:NAME (docs/zoo.md) or exec:COMMAND.");
 }
