@@ -2,6 +2,7 @@
 """Times PyTorch, torch.compile and Liger-Kernel on the tensors of `fljsd bench`, in turns, with CUDA events.
 
     python3 verify/bench/peers/time_peers.py --tokens 1024,8192 --csv peers.csv
+    python3 verify/bench/peers/time_peers.py --tokens 1024,8192 --fljsd --csv pytorch.csv     fljsd.torch among them
 
 `fljsd bench --peers` runs it with --json. Writes times (median, 20 and 80 % quantile) and the peak memory that PyTorch reports, in the columns of Liger-Kernel's
 benchmark data; provider `torch-matmul` is the two plain products (full: four), to take ratios to. Forward is under
@@ -60,7 +61,7 @@ def uniform(rows, columns, seed):
     return out.view(rows, columns)
 
 
-def peers(t):
+def peers(t, ours=False):
     """Functions of a namespace of tensors that return the loss, by provider."""
     def eager(t):
         token_loss = torch_eager.jsd((t.student_input, t.student_weight, None), (t.teacher_input, t.teacher_weight, None),
@@ -76,6 +77,10 @@ def peers(t):
         module = LigerFusedLinearJSD(jsd_beta=0.5)
         found["liger"] = lambda t: module(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight,
                                            None)  # no labels: all tokens count
+    if ours:
+        from fljsd.torch import fused_linear_jsd
+
+        found["fljsd"] = lambda t: fused_linear_jsd(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight)
     return found
 
 
@@ -103,6 +108,7 @@ def main():
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=20261130)
+    parser.add_argument("--fljsd", action="store_true", help="fljsd.torch too")
     parser.add_argument("--csv", help="times and memory in the columns of Liger-Kernel's benchmark data")
     parser.add_argument("--json", help="every sample, for fljsd bench")
     arguments = parser.parse_args()
@@ -135,7 +141,7 @@ def main():
         for mode in ("forward", "full"):
             full = mode == "full"
             functions = {"torch-matmul": lambda: products(t, full)}
-            for name, function in peers(t).items():
+            for name, function in peers(t, arguments.fljsd).items():
                 functions[name] = lambda function=function: call(function, t, full)
             memory = {}
             for name, function in functions.items():  # compiles, warms up, and measures memory

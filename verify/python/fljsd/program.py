@@ -57,7 +57,8 @@ def checkouts():
         url = urlparse(json.loads(metadata.distribution("fljsd").read_text("direct_url.json"))["url"])
         if url.scheme == "file":  # the root, or verify/python
             places += [Path(unquote(url.path)), Path(unquote(url.path)).parent.parent]
-    return [place for place in places if (place / "verify" / "python" / "fljsd").is_dir()]
+    return [place for place in places
+            if (place / "CMakeLists.txt").is_file() and (place / "verify" / "python" / "fljsd").is_dir()]
 
 
 def run_json(*arguments) -> tuple[dict, int]:
