@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distils the head of a teacher into a student of half its width by fljsd.torch, and prints the loss.
 
-    pip install ./verify/python && python3 examples/pytorch_distillation.py --steps 20
+    pip install . && python3 examples/pytorch_distillation.py --steps 20
 
 Runs on a GPU where there is one; on the CPU each step is an answer of the float64 reference.
 """

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host time of a call of PyTorch's operator over that of the C interface, at a small size.
 
-    python3 verify/bench/peers/time_torch_op.py
+    python3 verify/bench/peers/time_torch_op.py [--csv overhead.csv]
 
 The host returns from a call before the device has done it, so the host clock is read around batches of calls, the device
 idle at the start of each; the median over batches, operator and direct call in turns. The direct call has its plan,
 structures, workspace and outputs at hand: nothing but ctypes and the library. Beside other implementations:
 time_peers.py --fljsd.
 """
+import argparse
 import ctypes
 import pathlib
 import statistics
@@ -62,23 +63,26 @@ def microseconds(functions, batches=200, calls=20):
     return {name: statistics.median(samples) for name, samples in times.items()}
 
 
-def overhead():
-    tensors = small()
-    frozen = [t.detach() for t in tensors]
-    medians = microseconds({"forward, direct": direct_call(frozen, False),
-                            "forward, operator": lambda: fused_linear_jsd(*frozen),
-                            "with gradients, direct": direct_call(tensors, True),
-                            "with gradients, operator": lambda: fused_linear_jsd(*tensors)})
-    for name, median in medians.items():
-        print(f"{name:26s}{median:8.1f} us a call")
-    for mode in ("forward", "with gradients"):
-        print(f"{mode}: overhead {medians[mode + ', operator'] - medians[mode + ', direct']:.1f} us")
-
-
 def main():
+    parser = argparse.ArgumentParser(description="Host time of a call of the PyTorch operator.")
+    parser.add_argument("--csv", help="writes the medians there")
+    arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("There is no GPU to measure: PyTorch finds no CUDA device.")
-    overhead()
+    tensors = small()
+    frozen = [t.detach() for t in tensors]
+    medians = microseconds({("forward", "direct"): direct_call(frozen, False),
+                            ("forward", "operator"): lambda: fused_linear_jsd(*frozen),
+                            ("with gradients", "direct"): direct_call(tensors, True),
+                            ("with gradients", "operator"): lambda: fused_linear_jsd(*tensors)})
+    lines = [f"# verify/bench/peers/time_torch_op.py on {torch.cuda.get_device_name()}, PyTorch {torch.__version__}",
+             "call,direct_us,operator_us,overhead_us"]
+    for call in ("forward", "with gradients"):
+        direct, operator = medians[call, "direct"], medians[call, "operator"]
+        lines.append(f"{call},{direct:.1f},{operator:.1f},{operator - direct:.1f}")
+    print("\n".join(lines))
+    if arguments.csv:
+        pathlib.Path(arguments.csv).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

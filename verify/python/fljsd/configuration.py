@@ -27,26 +27,19 @@ def version() -> str:
 
 
 def config() -> dict:
-    """What show_config() prints. What is missing is None, or a sentence that says why under a key that ends in _error."""
-    found = {"version": version(), "package": str(Path(__file__).resolve().parent), "python": platform.python_version(),
-             "program": None, "library": None, "torch": None}
+    """What show_config() prints, as text. What is missing is None; why it is, stands under its name with _error."""
+    found = {"version": version(), "package": str(Path(__file__).resolve().parent), "python": platform.python_version()}
     try:
         found["program"] = find_program()
         found["program_version"] = _program_version(found["program"])
     except ProgramError as error:
-        found["program_error"] = str(error)
-    try:  # before the library: see library.load()
-        torch = importlib.import_module("torch")
-        found["torch"] = torch.__version__
-        if torch.cuda.is_available():
-            major, minor = torch.cuda.get_device_capability()
-            found["device"] = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
-    except ImportError:
-        pass
+        found.update(program=None, program_error=str(error))
+    found.update(_of_torch())  # before the library: see library.load()
     try:
         found["library"] = str(library.find_library())
         found.update(_of_library(library.load()))
     except library.LibraryError as error:
+        found.setdefault("library")
         found["library_error"] = str(error)
     return found
 
@@ -60,6 +53,18 @@ def show_config() -> None:
                 print(f"  {name:22s} {text}")
         else:
             print(f"{key + ':':18s} {value}")
+
+
+def _of_torch() -> dict:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return {"torch": None}
+    if not torch.cuda.is_available():
+        return {"torch": torch.__version__, "device": None}
+    major, minor = torch.cuda.get_device_capability()
+    return {"torch": torch.__version__,
+            "device": f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"}
 
 
 def _program_version(program) -> str:
