@@ -77,6 +77,7 @@ BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& ti
     a.column_sum = workspace.take<float>(s.valid_vocab);
     a.column_sum_partial = workspace.take<float>(column_sum_partials(s.tokens) * tiles.size);
   }
+  a.certificate = take_certificate(s, workspace);
   return a;
 }
 
@@ -122,7 +123,7 @@ LogitTile BackwardSweep::run_logits(const Call& call, const BatchArrays& batch, 
 }
 
 void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays& a,
-                        std::optional<Index> ready) const {
+                        std::optional<Index> ready, bool certifies) const {
   const Settings& s = settings_;
   const Index count = tiles_.count(), start = ready.value_or(count - 1);
   clear_residuals(call.stream, a.dlogits.residuals, s.tokens);
@@ -135,8 +136,8 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
     dlogits.ld = tile_ld(columns);
     dlogits.residuals.first_entry = entry;
     launch_tile_dlogits(call.stream, kind_, mixture_,
-                        logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants,
-                        dlogits);
+                        logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants, dlogits,
+                        {certifies ? a.certificate.dlogit_sums : nullptr, first});
     if (p.input_grad) p.input_grad->run(call.stream, input_grad_operands(call, batch, a, entry, !first));
     if (p.weight_grad) p.weight_grad->run(call.stream, weight_grad_operands(call, batch, a, entry));
     if (s.bias_grad) {
@@ -144,7 +145,34 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
                         a.column_sum + entry);
     }
   }
+  if (certifies && a.certificate.wanted()) certify(call, batch, a);
   finish(call, batch, a);
+}
+
+void BackwardSweep::certify(const Call& call, const BatchArrays& batch, const Arrays& a) const {
+  const Settings& s = settings_;
+  launch_certify(call.stream, mixture_, a.certificate, a.constants, s.tokens, a.dlogits.factor,
+                 dlogit_sum_additions(tiles_.size, tiles_.count()));
+  Repair r;
+  r.certificate = a.certificate;
+  r.constants = a.constants;
+  r.tokens = s.tokens, r.vocab = s.valid_vocab;
+  r.student = s.student, r.teacher = s.teacher;
+  r.tensors = call.tensors;
+  r.student_bias = batch.student_bias, r.teacher_bias = batch.teacher_bias;
+  r.alpha = {alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
+  r.token_loss = batch.token_loss;
+  if (s.input_grad) {
+    const bool sums = a.input_grad_sum != nullptr;
+    r.input_grad = sums ? a.input_grad_sum : static_cast<float*>(call.tensors.student_input_grad);
+    r.input_grad_ld = sums ? s.student.hidden : s.input_grad_ld;
+  }
+  if (s.weight_grad) {
+    r.weight_grad = call.tensors.student_weight_grad;
+    r.weight_grad_dtype = s.gradient_dtype, r.weight_grad_ld = s.weight_grad_ld;
+  }
+  r.column_sum = a.column_sum;
+  launch_repair(call.stream, s.device, mixture_, r);
 }
 
 void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arrays& a) const {

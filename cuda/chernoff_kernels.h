@@ -50,8 +50,17 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    const OnePassWeights& weights, const OnePassState& state, Index rows, Ignored ignored,
                    float* token_loss, RowConstants* constants);
 
-// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too.
+// Where the dlogits of each token are added up over its tiles, before they are rounded; in a fixed order.
+struct DlogitSums {
+  float* data = nullptr;  // [tokens]; null: not wanted
+  bool first = true;      // tile: nothing was added yet
+};
+// Roundings one after the other in a sum over `tiles` tiles of `columns` entries.
+Index dlogit_sum_additions(Index columns, Index tiles);
+
+// dlogits of a tile. Columns from tile.columns to the next multiple of 4 are written too. `sums`: for 0 <
+// beta < 1 only.
 void launch_tile_dlogits(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitTile& tile,
-                         const RowConstants* constants, const Dlogits& dlogits);
+                         const RowConstants* constants, const Dlogits& dlogits, const DlogitSums& sums = {});
 
 }  // namespace fljsd::cuda

@@ -70,7 +70,7 @@ class ChunkedVocab final : public Stage {
     launch_finish(call.stream, kind_, basis(pass), mixture_, weights_[pass], {a.state, slices(pass)},
                   settings_.tokens, ignored_tokens(settings_, call), a.batch.token_loss,
                   a.backward.constants);
-    if (backward) backward_->run(call, a.batch, a.backward, ready);
+    if (backward) backward_->run(call, a.batch, a.backward, ready, true);
     finish_losses(settings_, call, a.batch.token_loss);
   }
 

@@ -39,16 +39,6 @@ fljsd_dtype check_dtype(const char* field, std::int32_t value, bool may_be_absen
 
 }  // namespace
 
-const char* name(fljsd_dtype dtype) {
-  switch (dtype) {
-    case FLJSD_ABSENT: return "absent";
-    case FLJSD_BF16: return "bf16";
-    case FLJSD_F16: return "f16";
-    case FLJSD_F32: return "f32";
-  }
-  return "?";
-}
-
 Device find_device(int ordinal) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

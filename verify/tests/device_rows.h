@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/gradient_norm.cuh"
+#include "cuda/kappa_certificate.cuh"
 #include "cuda/one_pass_finish.cuh"
 #include "cuda/one_pass_weights.h"
 #include "cuda/row_sums.cuh"
@@ -30,6 +31,8 @@ struct RowOutcome {
   float loss = 0;
   std::vector<float> dlogits;    // times factor, before they are stored
   float large = cu::infinity();  // from here on a bf16 dlogit's rounding residual is kept, times factor
+  float sum = 0;                 // of the dlogits, in a grid's order
+  float sum_tolerance = cu::infinity();
 };
 
 inline cu::Divergence kind_of(double beta) {
@@ -56,7 +59,17 @@ RowOutcome sweep_dlogits(float loss, const DeviceRow& row, const cu::RowConstant
     cu::gradient<kind, small_share, 4>(x, y, constants, m, factor, dlogits.data() + i);
     cu::gradient<kind, small_share, 4>(x + 4, y + 4, constants, m, factor, dlogits.data() + i + 4);
   });
-  return {loss, std::move(dlogits), factor * cu::residual_threshold<kind>(constants, m)};
+  RowOutcome outcome{loss, std::move(dlogits), factor * cu::residual_threshold<kind>(constants, m)};
+  // tile_dlogits.cu: four at a time for each thread.
+  for (std::size_t i = 0; i < row.x.size(); i += 4) {
+    const float* g = outcome.dlogits.data() + i;
+    outcome.sum += (g[0] + g[1]) + (g[2] + g[3]);
+  }
+  if (kind == cu::Divergence::mixture) {
+    const float additions = static_cast<float>(row.x.size() / 4 + 3);
+    outcome.sum_tolerance = factor * cu::certificate_tolerance(constants, m, additions);
+  }
+  return outcome;
 }
 
 // row_kernels.cu, four threads.

@@ -84,6 +84,29 @@ TEST(DeviceRows, KeepTheirClassOnRandomRecipes) {
   }
 }
 
+// A certificate that convicts right statistics, which would be repaired for milliseconds a token.
+TEST(DeviceRows, RightStatisticsAreCertifiedOnRandomRecipes) {
+  std::size_t rows = 0;
+  for (std::uint64_t seed = first_recipe(); seed < first_recipe() + recipes(); ++seed) {
+    const Recipe recipe = random_recipe(seed);
+    const Case c = make_case(recipe);
+    if (c.options.beta == 0 || c.options.beta == 1 || has_f64(c) || has_enormous_logits(c)) continue;
+    const Problem p = c.problem();
+    const cu::Mixture m = cu::make_mixture(c.options.beta, c.options.temperature);
+    const Index valid = valid_vocab(p, c.options);
+    for (Index t = 0; t < p.tokens(); ++t) {
+      if (!is_counted(p, c.options, t)) continue;
+      const DeviceRow row{fp32_logits(p.student_input, p.student_weight, p.student_bias, t, valid),
+                          fp32_logits(p.teacher_input, p.teacher_weight, p.teacher_bias, t, valid)};
+      const RowOutcome outcome = device_row(DeviceStage::one_pass, row, m, c.options.beta, 1);
+      if (std::isnan(outcome.loss)) continue;
+      ++rows;
+      EXPECT_LE(std::abs(outcome.sum), outcome.sum_tolerance) << to_text(recipe) << ", token " << t;
+    }
+  }
+  EXPECT_GT(rows, recipes());
+}
+
 // What a search found on a device, by cause.
 TEST(DeviceRows, KeepTheirClassWhereTheyOnceDidNot) {
   for (const DeviceStage stage : {DeviceStage::stored, DeviceStage::one_pass}) {
