@@ -53,5 +53,6 @@ std::unique_ptr<Stage> make_unfused_bf16_logits(const Settings& settings);
 std::unique_ptr<Stage> make_chunked_tokens(const Settings& settings);
 std::unique_ptr<Stage> make_chunked_vocab(const Settings& settings);
 std::unique_ptr<Stage> make_fused(const Settings& settings);
+std::unique_ptr<Stage> make_fused_two_pass(const Settings& settings);
 
 }  // namespace fljsd::cuda

@@ -30,6 +30,10 @@ std::span<const StageEntry> stages() {
        "Both projections and the one-pass statistics in one kernel, no logits in memory (Hopper; elsewhere "
        "chunked-vocab serves).",
        false, FLJSD_F32, 80, make_fused},
+      {"fused-two-pass",
+       "The fused kernel twice, losses by their definition: what the one pass is compared with (Hopper; "
+       "elsewhere chunked-tokens serves).",
+       false, FLJSD_F32, 80, make_fused_two_pass},
   };
   return table;
 }

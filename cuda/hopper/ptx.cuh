@@ -98,12 +98,6 @@ template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Describes an operand in shared memory: rows of 64 two-byte elements (128 bytes) in the 128-byte swizzle,
-// eight rows a swizzle atom of 1024 bytes. Fields: address/16; leading offset (unused here) 1; stride of
-// atoms 1024/16; swizzle mode 1 at bit 62. Adding 2 moves 16 elements along k.
-__device__ __forceinline__ std::uint64_t operand_descriptor(std::uint32_t address) {
-  return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
-}
 // Tells the compiler that the values may change here: neither computed earlier nor kept elsewhere. Used for
 // accumulators around asynchronous products, and to keep the compiler from hoisting a whole epilogue, which
 // would spill.

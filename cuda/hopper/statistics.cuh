@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sums that a sweep's epilogue forms from pairs of logits, one row at a time. Each kind has
 //
-//   sums          how many floats: a multiple of 4, a quarter for each lane of a row
-//   Reference     what a row's logits are taken relative to; Scan: what a tile says about it
+//   sums            how many floats: a multiple of 4, a quarter for each lane of a row
+//   record_floats   of a finished record
 //   takes_infinity  whether logits may be -inf
-//   add()         the sums of one more pair of raw logits; this is where the time goes
-//   raise()       old sums when the row's reference rises
-//   write()       the finished record, as cuda/chernoff_kernels.h defines it
+//   last_is_set     whether the last sum replaces what earlier tiles left in its place, and is not added to
+//   it Reference       what a row's logits are taken relative to; first_reference() before its first tile
+//   Scan            what a tile says about the reference; which tiles are scanned; without Scan, raise() none
+//   begin()         starts the sums of a tile
+//   add()           adds `pairs_at_once` more pairs of raw logits; this is where the time goes
+//   raise()         old sums when the row's reference rises
+//   write()         the finished record
 //
 // The mathematics is that of one_pass_moments.cuh, kl_sums.cuh and docs/one_pass.md.
 #pragma once
@@ -19,6 +23,9 @@
 #include "cuda/one_pass_turn.h"
 
 namespace fljsd::cuda::hopper {
+
+// Which of a row's tiles may raise its reference.
+enum class Scans { no_tile, first_tile, every_tile };
 
 // Where the sums of a row lie in shared memory: lane l of its quad holds sums [l·per_lane, (l+1)·per_lane).
 struct RowSums {
@@ -40,6 +47,9 @@ __device__ __forceinline__ float quad_max(float value) {
 // where an epilogue that competes with the tensor cores for power and issue slots wants fewer instructions:
 // logits are not clamped unless `general` (they may be -inf, or scaling them may overflow), and S_x, S_y and
 // Φ_0 are fused multiply-adds, so that D of equal models is not exactly 0 but up to 6e-8.
+//
+// Leaving out the moments of pairs with a negligible modulus, 39 of 47 instructions, was slower, even where
+// four in five were left out: branches keep the pairs from overlapping (docs/kernels.md).
 template <bool general>
 struct OnePassSums {
   using M = Moments<Basis::twelve>;
@@ -58,6 +68,7 @@ struct OnePassSums {
     }
     __device__ __forceinline__ void join_quad() { x = quad_max(x), y = quad_max(y); }
   };
+  static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) { return {}; }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
     return r.x.above(tile.x, scale) > headroom || r.y.above(tile.y, scale) > headroom;
   }
@@ -71,7 +82,7 @@ struct OnePassSums {
   float m[sums];
   float minus_x, minus_y;
 
-  static constexpr bool scans_every_tile = general;
+  static constexpr Scans scans = general ? Scans::every_tile : Scans::first_tile;
   static constexpr bool takes_infinity = general;
   // Whether the fast kernel's sums of a tile are no good. Below the limit logits are at most 32 half log2
   // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5.
@@ -80,6 +91,8 @@ struct OnePassSums {
     return !(m[student_sum] < limit && m[teacher_sum] < limit);
   }
 
+  static constexpr int pairs_at_once = 2;
+
   __device__ __forceinline__ void begin(const Reference& r) {
     minus_x = -r.x.units;
     minus_y = -r.y.units;
@@ -87,8 +100,13 @@ struct OnePassSums {
     for (int i = 0; i < sums; ++i) m[i] = 0;
   }
 
-  // 47 instructions, 6 of them special functions.
-  __device__ __forceinline__ void add(float x, float y, float scale, float phase_step) {
+  // 47 instructions a pair, 6 of them special functions.
+  template <class X, class Y>
+  __device__ __forceinline__ void add(const X& x, const Y& y, const SweepArguments& p) {
+#pragma unroll
+    for (int i = 0; i < pairs_at_once; ++i) add_pair(x(i), y(i), p.scale, p.phase_step);
+  }
+  __device__ __forceinline__ void add_pair(float x, float y, float scale, float phase_step) {
     float a = fmaf(x, scale, minus_x), b = fmaf(y, scale, minus_y);
     if constexpr (general) a = max_or_nan(a, negligible), b = max_or_nan(b, negligible);
     const float u = exp2_fast(a), v = exp2_fast(b), difference = b - a;
@@ -112,15 +130,16 @@ struct OnePassSums {
 
   // When references rise by dx, dy >= 0 units, Φ_k shrinks with both and turns by −k(dy − dx) phase steps. By
   // one lane of the row.
-  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to, float scale,
-                               float phase_step) {
+  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to,
+                               const SweepArguments& p) {
+    const float scale = p.scale;
     const double dx = to.x.total(scale) - from.x.total(scale), dy = to.y.total(scale) - from.y.total(scale);
     const auto factor = static_cast<float>(exp2(-(dx + dy)));
     old[student_sum] *= static_cast<float>(exp2(-2 * dx));
     old[teacher_sum] *= static_cast<float>(exp2(-2 * dy));
     float sine[2] = {0, 0}, cosine[2] = {1, 1};
     if (factor > 0) {  // otherwise nothing is left of the sums, and the phase may be meaningless
-      const double turns = -(dy - dx) * static_cast<double>(phase_step) * 0.15915494309189535;  // 1/2π
+      const double turns = -(dy - dx) * static_cast<double>(p.phase_step) * 0.15915494309189535;  // 1/2π
       for (int i = 0; i < 2; ++i) {
         const double all = i == 0 ? turns : 5 * turns;
         sincospif(2 * static_cast<float>(all - rint(all)), &sine[i], &cosine[i]);
@@ -198,6 +217,9 @@ struct KlSums {
       }
     }
   };
+  static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) {
+    return {};
+  }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
     return tile.at.top > r.at.top || (tile.at.other - r.at.other) * scale > headroom;
   }
@@ -217,26 +239,31 @@ struct KlSums {
   float m[sums];
   KlReference reference;
 
-  static constexpr bool scans_every_tile = true;  // the reference must be the largest of all
+  static constexpr Scans scans = Scans::every_tile;  // the reference must be the largest of all
   static constexpr bool takes_infinity = true;
   __device__ __forceinline__ bool are_bad() const {
     return false;
   }
+
+  static constexpr int pairs_at_once = 2;
 
   __device__ __forceinline__ void begin(const Reference& r) {
     reference = r.at;
 #pragma unroll
     for (float& sum : m) sum = 0;
   }
-  __device__ __forceinline__ void add(float x, float y, float scale, float) {
+  template <class X, class Y>
+  __device__ __forceinline__ void add(const X& x, const Y& y, const SweepArguments& p) {
     KlTerms terms{m[0], m[1], m[2]};
-    terms.add(teacher_first ? y : x, teacher_first ? x : y, reference, scale);
+#pragma unroll
+    for (int i = 0; i < pairs_at_once; ++i)
+      terms.add(teacher_first ? y(i) : x(i), teacher_first ? x(i) : y(i), reference, p.scale);
     m[0] = terms.first, m[1] = terms.second, m[2] = terms.mean;
   }
-  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to, float scale,
-                               float) {
+  static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to,
+                               const SweepArguments& p) {
     KlState state{old[0], old[1], old[2]};
-    state.raise(from.at, to.at, scale);
+    state.raise(from.at, to.at, p.scale);
     old[0] = static_cast<float>(state.first);
     old[1] = static_cast<float>(state.second);
     old[2] = static_cast<float>(state.mean);

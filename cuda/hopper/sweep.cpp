@@ -13,8 +13,14 @@ namespace {
 constexpr const char* kernel_name = "the fused sweep";
 
 SweepKernel find_kernel(const SweepKind& kind) {
-  if (kind.divergence == Divergence::mixture) return one_pass_kernel(kind.dtype, kind.general);
-  return kl_kernel(kind.divergence == Divergence::teacher_kl, kind.dtype, kind.general);
+  switch (kind.sums) {
+    case SweepSums::one_pass: return one_pass_kernel(kind.dtype, kind.general);
+    case SweepSums::normalisers: return normaliser_kernel(kind.dtype, kind.general);
+    case SweepSums::terms: return exact_kernel(kind.dtype, kind.general, kind.small_share);
+    case SweepSums::teacher_kl: return kl_kernel(true, kind.dtype, kind.general);
+    case SweepSums::student_kl: return kl_kernel(false, kind.dtype, kind.general);
+  }
+  return {};
 }
 
 }  // namespace

@@ -172,27 +172,29 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   // need be. Registers may change here, so not while products are under way: the compiler would wait for
   // those.
   const auto scan_half = [&](int half, const auto& x, const auto& y) {
-    typename Sums::Scan tile;
+    if constexpr (Sums::scans != Scans::no_tile) {
+      typename Sums::Scan tile;
 #pragma unroll
-    for (int i = 0; i < pairs; ++i) tile.see(x(i), y(i));
-    tile.join_quad();
-    Reference reference = reference_of(turn, half);
-    if (Sums::exceeds(tile, reference, p.scale)) {  // the same in the whole quad
-      const Reference raised = Sums::raised(tile, reference, p.scale);
-      __syncwarp(quad);
-      if (quad_lane == 0) {
-        Sums::raise(row_sums(turn, half), reference, raised, p.scale, p.phase_step);
-        reference_of(turn, half) = raised;
+      for (int i = 0; i < pairs; ++i) tile.see(x(i), y(i));
+      tile.join_quad();
+      Reference reference = reference_of(turn, half);
+      if (Sums::exceeds(tile, reference, p.scale)) {  // the same in the whole quad
+        const Reference raised = Sums::raised(tile, reference, p.scale);
+        __syncwarp(quad);
+        if (quad_lane == 0) {
+          Sums::raise(row_sums(turn, half), reference, raised, p);
+          reference_of(turn, half) = raised;
+        }
+        __syncwarp(quad);
+        reference = raised;
       }
-      __syncwarp(quad);
-      reference = raised;
-    }
-    const float x_base = Sums::student_base(reference), y_base = Sums::teacher_base(reference);
-    if (x_base != 0 || y_base != 0) {
-      bad = true;
-      if constexpr (general) {
+      const float x_base = Sums::student_base(reference), y_base = Sums::teacher_base(reference);
+      if (x_base != 0 || y_base != 0) {
+        bad = true;
+        if constexpr (general) {
 #pragma unroll
-        for (int i = 0; i < pairs; ++i) x(i) -= x_base, y(i) -= y_base;
+          for (int i = 0; i < pairs; ++i) x(i) -= x_base, y(i) -= y_base;
+        }
       }
     }
   };
@@ -205,11 +207,26 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
 #pragma unroll
     for (int i = 0; i < L::per_lane; ++i) mine[i * consumers] += totals[i];
   };
-  const auto clear_sums = [&](int turns) {
-    for (int t = 0; t < turns; ++t) {
+  // Adds pairs first, first + 1, ..., first + count − 1 of half a row.
+  const auto add_pairs = [&](auto first, auto count, const auto& x, const auto& y) {
+    constexpr int begin = decltype(first)::v, n = Sums::pairs_at_once;
+#pragma unroll
+    for (int i = begin; i < begin + decltype(count)::v; i += n) {
+      sums.add([&](int j) { return x(i + j); }, [&](int j) { return y(i + j); }, p);
+      pin(sums.m);
+    }
+  };
+  // Row of the group that this thread has in a turn and a half.
+  const auto row_of_group = [&](const Group& of, int t, int half) {
+    const int block = (cluster + t * p.order.clusters) % of.blocks;
+    return block * block_rows + rank * cta_rows + first_row + 8 * half;
+  };
+  const auto clear_sums = [&](const Group& next) {
+    for (int t = 0; t < next.turns; ++t) {
       for (int half = 0; half < 2; ++half) {
         for (int i = 0; i < L::per_lane; ++i) sums_of(t, half)[i * consumers] = 0;
-        if (quad_lane == 0) reference_of(t, half) = Reference{};
+        const int token = next.first_block * block_rows + row_of_group(next, t, half);
+        if (quad_lane == 0) reference_of(t, half) = Sums::first_reference(p, token);
       }
     }
     __syncwarp();
@@ -224,10 +241,9 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     __syncwarp();
 #pragma unroll 1
     for (int t = 0; t < finished.turns; ++t) {
-      const int block = (cluster + t * p.order.clusters) % finished.blocks;
 #pragma unroll 1
       for (int half = 0; half < 2; ++half) {
-        const int row = block * block_rows + rank * cta_rows + first_row + 8 * half;  // of the group
+        const int row = row_of_group(finished, t, half);
         if (finished.first_block * block_rows + row >= p.tokens) continue;
         const std::int64_t record = finished.first_record + std::int64_t{row} * finished.slots +
                                     cluster / (finished.blocks / finished.turns);
@@ -249,11 +265,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   const auto burst = [&](auto index) {
     constexpr int b = decltype(index)::v;
     if constexpr (b == 0) sums.begin(reference_of(turn, 1));
-#pragma unroll
-    for (int i = 4 * b; i < 4 * b + 4; ++i) {
-      sums.add(second_x(i), second_y(i), p.scale, p.phase_step);
-      if (i % 2 == 1) pin(sums.m);
-    }
+    add_pairs(Constant<4 * b>{}, Constant<4>{}, second_x, second_y);
     if constexpr (b == bursts - 1) end_half(1);
   };
 
@@ -269,7 +281,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
     }
   };
   const auto teacher_loop_and_first_half = [&] {
-    if (cursor.first_of_group()) clear_sums(cursor.group.turns);
+    if (cursor.first_of_group()) clear_sums(cursor.group);
     turn = cursor.turn();
     pin(teacher);
     int k = 0;
@@ -301,16 +313,12 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
         if (column + i / 4 * 8 + i % 2 >= p.vocab) student[i] = teacher[i] = no_entry;
       }
     }
-    if (Sums::scans_every_tile || cursor.visit < cursor.group.turns) {
+    if (Sums::scans == Scans::every_tile || cursor.visit < cursor.group.turns) {
       scan_half(0, first_x, first_y);
       scan_half(1, last_x, last_y);
     }
     sums.begin(reference_of(turn, 0));
-#pragma unroll
-    for (int i = 0; i < pairs; ++i) {
-      sums.add(first_x(i), first_y(i), p.scale, p.phase_step);
-      if (i % 2 == 1) pin(sums.m);
-    }
+    add_pairs(Constant<0>{}, Constant<pairs>{}, first_x, first_y);
     end_half(0);
 #pragma unroll
     for (int j = 0; j < column_groups; ++j) {

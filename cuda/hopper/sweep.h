@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches the fused sweep (sweep.cuh): both models' logits, tile by tile in registers, into one-pass
-// records.
+// Launches the fused sweep (sweep.cuh): both models' logits, tile by tile in registers, into records of every
+// token.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@
 
 #include "cuda/chernoff_kernels.h"
 #include "cuda/hopper/tile_order.h"
+
+namespace fljsd::cuda {
+struct RowReference;  // row_divergence.cuh
+}
 
 namespace fljsd::cuda::hopper {
 
@@ -23,9 +27,11 @@ struct SweepArguments {
   int tokens = 0;
   int vocab = 0;                                   // entries that exist
   int student_k_blocks = 0, teacher_k_blocks = 0;  // hidden in blocks of 64, rounded up
-  float scale = 0;                      // of raw logits: log2(e)/temperature, or half of it (half_units)
-  float phase_step = 0;                 // of OnePassWeights
-  const float* student_bias = nullptr;  // [vocab] or null
+  float scale = 0;       // of raw logits: log2(e)/temperature, or half of it (one pass)
+  float phase_step = 0;  // of OnePassWeights, one pass
+  Mixture mixture{};     // terms
+  const RowReference* row_references = nullptr;  // terms: [tokens]
+  const float* student_bias = nullptr;           // [vocab] or null
   const float* teacher_bias = nullptr;
   float* records = nullptr;  // [Group::records() of all groups][record_floats]
   // [groups]: 1 for a group that the fast kernel cannot do. It must be 0 before; the fast kernel writes, the
@@ -33,24 +39,33 @@ struct SweepArguments {
   unsigned* marks = nullptr;
 };
 
+// What the sweep forms of a pair of logits.
+enum class SweepSums {
+  one_pass,     // 0 < beta < 1: moments (statistics.cuh)
+  normalisers,  // 0 < beta < 1, first of two passes (exact_sums.cuh)
+  terms,        // 0 < beta < 1, second of two passes
+  teacher_kl,   // beta = 0 (statistics.cuh)
+  student_kl,   // beta = 1
+};
+// Floats of a record.
+constexpr int normaliser_record = 4;  // S_x, S_y, x_ref, y_ref
+constexpr int terms_record = 1;       // D in bits
+
 // Which instance of the kernel.
 struct SweepKind {
-  Divergence divergence = Divergence::mixture;
+  SweepSums sums = SweepSums::one_pass;
   fljsd_dtype dtype = FLJSD_BF16;  // of inputs and weights of both models: FLJSD_BF16 or FLJSD_F16
-  // false: the fast kernel. It takes the maxima of a row's first tile for its reference and marks the groups
-  // of tokens in which a later logit lies too far above it, in which logits are huge, or which have no finite
-  // sums. true: the general one, which scans every tile and takes any logits, and biases. 2 to 4 % slower.
+  // Whether there are biases. With one_pass moreover, false: the fast kernel. It takes the maxima of a row's
+  // first tile for its reference and marks the groups of tokens in which a later logit lies too far above it,
+  // in which logits are huge, or which have no finite sums. true: the general one, which scans every tile and
+  // takes any logits.
   bool general = false;
+  bool small_share = false;  // of the mixture; terms only
 };
 
 // Clusters of either kernel, fast or general, that the device runs at a time, at least 1; 0: it cannot run
 // them (not compute capability 9.0, or the library was built without sm_90a).
 int most_clusters(SweepKind kind);
-
-// Whether logits are taken in half log2 units (otherwise in log2 units).
-constexpr bool half_units(Divergence divergence) {
-  return divergence == Divergence::mixture;
-}
 
 // most_clusters() must have been asked for this kind.
 void launch_sweep(cudaStream_t stream, const SweepKind& kind, const SweepMaps& maps,

@@ -12,6 +12,8 @@ struct SweepKernel {
 };
 
 SweepKernel one_pass_kernel(fljsd_dtype dtype, bool general);
+SweepKernel normaliser_kernel(fljsd_dtype dtype, bool general);
+SweepKernel exact_kernel(fljsd_dtype dtype, bool general, bool small_share);
 SweepKernel kl_kernel(bool teacher_first, fljsd_dtype dtype, bool general);
 
 }  // namespace fljsd::cuda::hopper

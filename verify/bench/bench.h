@@ -25,7 +25,7 @@ struct BenchRequest {
   std::vector<std::string> inputs{"uniform", "normal"};
   // "stage" or "stage:chunk_tokens:chunk_vocab:gradient_chunk_vocab"; 0 lets the stage choose.
   std::vector<std::string> variants{"unfused", "unfused-bf16-logits", "chunked-tokens", "chunked-vocab",
-                                    "fused"};
+                                    "fused", "fused-two-pass"};
   std::vector<std::string> passes{"forward", "full"};
   int rounds = 30;  // samples of each variant up to 2048 tokens; half as many (at least 10) beyond
   double beta = 0.5, temperature = 1;

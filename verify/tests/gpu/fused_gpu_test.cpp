@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the fused stage's own kernels can get wrong: tiles, clusters and groups of tokens, references
+// What only the fused stages' own kernels can get wrong: tiles, clusters and groups of tokens, references
 // that a later tile exceeds, marks that send a group to the general kernel. Rows start at multiples of 16
 // bytes here, which the kernels need; other rows are served by chunked-vocab, as in the tests of all stages.
 #include <cmath>
@@ -28,35 +28,37 @@ HostCase chosen_logits(Index tokens, Index vocab, double beta) {
   return host;
 }
 
-void check(const HostCase& host, const Configure& configure = {}) {
-  DeviceCase device(host, "fused", false, configure);
+class Fused : public ::testing::TestWithParam<std::string> {};
+
+void check(const std::string& stage, const HostCase& host, const Configure& configure = {}) {
+  DeviceCase device(host, stage, false, configure);
   if (std::string(fljsd_plan_describe(device.plan())).find("fused sweep") == std::string::npos)
     GTEST_SKIP() << fljsd_plan_describe(device.plan());
   const StageResult result = device.run(0xff);
-  expect_close(result, host, "fused", 0);
+  expect_close(result, host, stage, 0);
   EXPECT_TRUE(result.same_bits(device.run(0x3f))) << device.name() << ": the second run differs";
 }
 
 // Tails of tokens, vocabulary and hidden; both models' hidden sizes in their own place.
-TEST(Fused, AnySize) {
+TEST_P(Fused, AnySize) {
   for (const Index tokens : {1, 63, 64, 65, 128, 129, 256, 257, 700}) {
     for (const Index vocab : {1, 2, 7, 159, 160, 161, 320, 1283}) {
       Recipe r;
       r.tokens = tokens, r.vocab = vocab;
       r.student_hidden = 17, r.teacher_hidden = 65, r.pad = 7;  // rows of 24 and 72
-      check(make_case(r));
+      check(GetParam(), make_case(r));
     }
   }
   for (const Index hidden : {1, 9, 57, 65, 129, 201}) {
     Recipe r;
     r.tokens = 40, r.vocab = 333, r.student_hidden = r.teacher_hidden = hidden, r.pad = 7;
-    check(make_case(r));
+    check(GetParam(), make_case(r));
   }
 }
 
 // Few clusters: each has many tiles, two blocks of tokens in turns, and several groups after one another; the
 // second half of a group's last tile is finished in the next group.
-TEST(Fused, ClustersTurnsAndGroups) {
+TEST_P(Fused, ClustersTurnsAndGroups) {
   for (const Index tokens : {300, 1100}) {
     for (const Index entries : {160, 700, 100000}) {  // that a cluster sweeps
       for (const Index group : {256, 1536}) {         // tokens
@@ -64,7 +66,8 @@ TEST(Fused, ClustersTurnsAndGroups) {
         r.tokens = tokens, r.vocab = 1203;
         for (const double beta : {0.3, 0.0, 1.0}) {
           r.options.beta = beta;
-          check(make_case(r), [&](fljsd_config& c) { c.chunk_vocab = entries, c.chunk_tokens = group; });
+          check(GetParam(), make_case(r),
+                [&](fljsd_config& c) { c.chunk_vocab = entries, c.chunk_tokens = group; });
         }
       }
     }
@@ -73,7 +76,7 @@ TEST(Fused, ClustersTurnsAndGroups) {
 
 // Logits that rise along the vocabulary, beyond what the fast kernel's references allow (44 nats): marked and
 // done again; and within it: not marked, and right all the same.
-TEST(Fused, RisingLogits) {
+TEST_P(Fused, RisingLogits) {
   for (const double step : {2.0, 8.0, 30.0, 60.0, 250.0, 10000.0}) {
     for (const double beta : {0.5, 0.01, 0.99, 0.0, 1.0}) {
       HostCase host = chosen_logits(5, 2000, beta);
@@ -82,14 +85,14 @@ TEST(Fused, RisingLogits) {
         host.teacher_weight.set(v, 0,
                                 static_cast<double>((v + 80) / 160) * step - static_cast<double>(v % 5));
       }
-      check(host, [](fljsd_config& c) { c.chunk_vocab = 1000; });
+      check(GetParam(), host, [](fljsd_config& c) { c.chunk_vocab = 1000; });
     }
   }
 }
 
 // Huge logits, offsets between the models, disjoint supports, one entry far above all: phases and references
 // that are rounded to their own size.
-TEST(Fused, AdversarialRows) {
+TEST_P(Fused, AdversarialRows) {
   for (const double beta : {0.5, 0.01, 0.99, 0.0, 1.0}) {
     for (const double offset : {1e4, -1e4, 0x1p20, -0x1p22, 0x1p30, 0x1p60, -0x1p60}) {
       HostCase host = chosen_logits(3, 1000, beta);
@@ -97,34 +100,34 @@ TEST(Fused, AdversarialRows) {
         host.student_weight.set(v, 0, offset);
         host.teacher_weight.set(v, 0, v % 2 == 0 ? -offset : -offset * 1.5);
       }
-      check(host);
+      check(GetParam(), host);
     }
     for (const Index at : {0, 159, 160, 777, 999}) {  // peaked, at different entries or the same one
       HostCase host = chosen_logits(3, 1000, beta);
       host.student_weight.set(at, 0, 88);
       host.teacher_weight.set(999 - at, 0, 120);
-      check(host);
+      check(GetParam(), host);
       host.teacher_weight.set(at, 0, 200);
-      check(host);
+      check(GetParam(), host);
     }
     HostCase disjoint = chosen_logits(3, 1000, beta);
     for (Index v = 0; v < 1000; ++v) {
       disjoint.student_weight.set(v, 0, v < 500 ? 0 : -100);
       disjoint.teacher_weight.set(v, 0, v < 500 ? -100 : 0);
     }
-    check(disjoint);
+    check(GetParam(), disjoint);
   }
 }
 
 // Rows of nothing but -inf, with columns that do not exist beside them: those must not become entries.
-TEST(Fused, RowsWithoutFiniteLogits) {
+TEST_P(Fused, RowsWithoutFiniteLogits) {
   for (const double beta : {0.5, 0.0, 1.0}) {
     for (const Index vocab : {1, 2, 161}) {
       HostCase host = chosen_logits(2, vocab, beta);
       for (Index v = 0; v < vocab; ++v) host.student_weight.set(v, 0, 1);
       host.student_input.set(1, 0, -std::numeric_limits<double>::infinity());
       host.student_input.set(1, 1, -std::numeric_limits<double>::infinity());
-      const StageResult result = DeviceCase(host, "fused", false).run();
+      const StageResult result = DeviceCase(host, GetParam(), false).run();
       EXPECT_TRUE(std::isfinite(result.token_loss[0])) << "beta " << beta << ", vocab " << vocab;
       EXPECT_TRUE(std::isnan(result.token_loss[1])) << "beta " << beta << ", vocab " << vocab;
     }
@@ -132,17 +135,17 @@ TEST(Fused, RowsWithoutFiniteLogits) {
 }
 
 // A token without finite sums is NaN, and marks its group: the other tokens' losses must not change.
-TEST(Fused, NanMarksAGroup) {
+TEST_P(Fused, NanMarksAGroup) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     Recipe r;
     r.tokens = 700, r.vocab = 500;
     HostCase host = make_case(r);
     const Configure blocks = [](fljsd_config& c) { c.chunk_tokens = 256; };
-    DeviceCase clean(host, "fused", false, blocks);
+    DeviceCase clean(host, GetParam(), false, blocks);
     const StageResult want = clean.run();
     host.teacher_input.set(300, 3, value);
-    DeviceCase device(host, "fused", false, blocks);
+    DeviceCase device(host, GetParam(), false, blocks);
     const StageResult got = device.run();
     for (Index t = 0; t < r.tokens; ++t) {
       const auto i = static_cast<std::size_t>(t);
@@ -158,16 +161,48 @@ TEST(Fused, NanMarksAGroup) {
 }
 
 // Both formats, temperatures that scale logits up to overflow, columns that do not exist.
-TEST(Fused, FormatsTemperaturesAndValidVocab) {
+TEST_P(Fused, FormatsTemperaturesAndValidVocab) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const double temperature : {1.0, 0.125, 0.5, 16.0}) {
       Recipe r;
       r.student_dtype = r.teacher_dtype = dtype;
       r.tokens = 70, r.vocab = 1003, r.options.temperature = temperature, r.options.valid_vocab = 801;
-      check(make_case(r));
+      check(GetParam(), make_case(r));
     }
   }
 }
+
+// One entry far above all others in each model, at different places: each of the others is negligible, all of
+// them together are not where they lie about 16 nats below.
+TEST_P(Fused, PeakedRowsWithTails) {
+  for (const double below : {12.0, 16.0, 20.0, 23.0, 26.0, 40.0}) {
+    for (const double beta : {0.5, 0.1, 0.9}) {
+      HostCase host = chosen_logits(2, 20000, beta);
+      for (Index v = 0; v < 20000; ++v) {
+        host.student_weight.set(v, 0, -below + static_cast<double>(v % 3) / 4);
+        host.teacher_weight.set(v, 0, -below - static_cast<double>(v % 7) / 8);
+      }
+      host.student_weight.set(3, 0, 0);
+      host.teacher_weight.set(11, 0, 0);
+      check(GetParam(), host);
+    }
+  }
+}
+
+// A budget for all logits: gradients of `fused` from stored ones; without it they are computed twice.
+TEST(FusedPlan, MemoryDecidesWhetherLogitsAreStored) {
+  Recipe r;
+  r.tokens = 33, r.vocab = 500, r.student_hidden = r.teacher_hidden = 17, r.pad = 7;
+  const HostCase host = make_case(r);
+  for (const bool room : {false, true}) {
+    DeviceCase device(host, "fused", true, [&](fljsd_config& c) { c.memory_budget = room ? 1 << 30 : 0; });
+    const std::string how = fljsd_plan_describe(device.plan());
+    EXPECT_EQ(how.find("all logits stored") != std::string::npos, room) << how;
+    expect_close(device.run(0xff), host, room ? "unfused" : "fused", 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fused, ::testing::Values("fused", "fused-two-pass"), stage_test_name);
 
 }  // namespace
 }  // namespace fljsd::testing

@@ -52,10 +52,6 @@ void fill(HostMatrix& m, Draw& draw, double spread) {
   }
 }
 
-void check_status(fljsd_status status) {
-  if (status != FLJSD_OK) throw std::runtime_error(fljsd_last_error());
-}
-
 }  // namespace
 
 std::string describe(const Recipe& r) {
