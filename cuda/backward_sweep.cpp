@@ -179,17 +179,15 @@ void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arr
   const Settings& s = settings_;
   const fljsd_tensors& t = call.tensors;
   const Factor factor{alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
-  if (a.dlogits.residuals.counts != nullptr) {
+  if (wants_residuals(s)) {
     const bool sums = a.input_grad_sum != nullptr;
     launch_residual_product(call.stream, a.dlogits.residuals,
                             {.rows = s.tokens,
                              .columns = s.student.hidden,
                              .weight = t.student_weight,
                              .weight_ld = s.student.weight_ld,
-                             .out = sums ? a.input_grad_sum : t.student_input_grad,
-                             .out_dtype = FLJSD_F32,
-                             .out_ld = sums ? s.student.hidden : s.input_grad_ld,
-                             .adds = true},
+                             .out = sums ? a.input_grad_sum : static_cast<float*>(t.student_input_grad),
+                             .out_ld = sums ? s.student.hidden : s.input_grad_ld},
                             factor);
   }
   if (a.input_grad_sum != nullptr) {

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(threads)
   const Index row = blockIdx.x;
   const unsigned listed = lists.counts[row], thread = threadIdx.x;
   const unsigned count = listed <= ResidualLists::most ? listed : 0;
-  if (count == 0 && p.adds) return;
+  if (count == 0) return;
   __shared__ Residual sorted[ResidualLists::most];
   if (thread < count) {  // an entry is listed once, so ranks differ
     const Residual* list = lists.data + row * ResidualLists::most;
@@ -35,17 +35,19 @@ __global__ void __launch_bounds__(threads)
     for (unsigned i = 0; i < count; ++i) {
       sum = fmaf(sorted[i].value, __bfloat162float(weight[sorted[i].entry * p.weight_ld + c]), sum);
     }
-    const Index at = row * p.out_ld + c;
-    sum *= factor;
-    store_element(p.out, p.out_dtype, at, p.adds ? load_element(p.out, p.out_dtype, at) + sum : sum);
+    p.out[row * p.out_ld + c] += factor * sum;
   }
 }
 
 }  // namespace
 
+bool wants_residuals(const Settings& s) {
+  return s.input_grad && s.student.dtype == FLJSD_BF16 && s.beta < 1;
+}
+
 ResidualLists take_residuals(const Settings& s, Workspace& workspace, Index rows) {
   ResidualLists lists;
-  if (!s.input_grad || s.student.dtype != FLJSD_BF16 || s.beta == 1) return lists;
+  if (!wants_residuals(s)) return lists;
   lists.data = workspace.take<Residual>(rows * ResidualLists::most);
   lists.counts = workspace.take<unsigned>(rows);
   return lists;

@@ -42,22 +42,22 @@ struct ResidualLists {
   }
 };
 
-// Room for `rows` lists, if these settings want any.
+// Whether these settings want lists: a gradient of the input through bf16 dlogits, beta < 1.
+bool wants_residuals(const Settings& settings);
+// Room for `rows` lists, if they are wanted.
 ResidualLists take_residuals(const Settings& settings, Workspace& workspace, Index rows);
 // Empties the lists.
 void clear_residuals(cudaStream_t stream, const ResidualLists& lists, Index rows);
 
 struct Factor;  // batch_kernels.h
 
-// out [rows, columns] (+)= factor · Σ residual · weight row; `weight` is bf16.
+// out [rows, columns] += factor · Σ residual · weight row; `weight` is bf16.
 struct ResidualProduct {
   Index rows = 0, columns = 0;
   const void* weight = nullptr;
   Index weight_ld = 0;
-  void* out = nullptr;
-  fljsd_dtype out_dtype = FLJSD_F32;
+  float* out = nullptr;
   Index out_ld = 0;
-  bool adds = false;  // false: also writes zeros where there is nothing to add
 };
 void launch_residual_product(cudaStream_t stream, const ResidualLists& lists, const ResidualProduct& product,
                              const Factor& factor);

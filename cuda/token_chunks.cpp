@@ -16,12 +16,19 @@ struct TokenChunks::Arrays {
   void* student_logits = nullptr;  // [chunk, ld]
   void* teacher_logits = nullptr;
   Dlogits dlogits;                   // [group, ld]
+  float* input_grad_sum = nullptr;   // [group, hidden]: only where rounding residuals are added to it
   float* weight_grad_sum = nullptr;  // [valid_vocab, hidden]: only with several groups and a rounded result
   float* column_sum = nullptr;       // [valid_vocab]
   float* column_sum_partial = nullptr;
 };
 
 namespace {
+
+// Whether the input gradient is rounded after its product, because rounding residuals of dlogits come in
+// between.
+bool sums_input_grad(const Settings& s) {
+  return wants_residuals(s) && s.gradient_dtype != FLJSD_F32;
+}
 
 Index logits_ld(const Settings& s) {
   return round_up(s.valid_vocab, 64);  // rows at multiples of 128 bytes
@@ -78,8 +85,10 @@ TokenChunks::GradientProducts TokenChunks::make_gradients(Index rows) const {
   GradientProducts products;
   const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
   if (s.input_grad) {
+    const bool sums = sums_input_grad(s);
     products.input_grad.emplace(
-        lt_, input_grad_spec(s, rows, s.valid_vocab, ld, s.gradient_dtype, s.input_grad_ld));
+        lt_, input_grad_spec(s, rows, s.valid_vocab, ld, sums ? FLJSD_F32 : s.gradient_dtype,
+                             sums ? s.student.hidden : s.input_grad_ld));
   }
   if (s.weight_grad) {
     const bool sum = sizes_[FLJSD_FORWARD_BACKWARD].group < s.tokens && s.gradient_dtype != FLJSD_F32;
@@ -110,6 +119,7 @@ TokenChunks::Arrays TokenChunks::lay_out(const Settings& s, fljsd_dtype logits_d
   if (pass == FLJSD_FORWARD) return a;
   a.dlogits = {workspace.take(s.student.dtype, group * ld), s.student.dtype, ld,
                static_cast<float>(dlogits_factor(s)), take_residuals(s, workspace, group)};
+  if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(group * s.student.hidden);
   if (s.weight_grad && group < s.tokens && s.gradient_dtype != FLJSD_F32) {
     a.weight_grad_sum = workspace.take<float>(s.valid_vocab * s.student.hidden);
   }
@@ -153,22 +163,24 @@ void TokenChunks::run_gradients(const Call& call, const Arrays& a, Index first, 
   const GradientProducts& p = gradients_.of(rows);
   if (p.input_grad) {
     void* out = at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
-    // Rounding residuals of dlogits first, rounded as the result is, and the product is added to them.
-    const ResidualLists& residuals = a.dlogits.residuals;
-    const bool adds = residuals.counts != nullptr;
-    if (adds) {
-      launch_residual_product(call.stream, residuals,
+    const bool sums = a.input_grad_sum != nullptr;
+    void* product = sums ? a.input_grad_sum : out;
+    p.input_grad->run(call.stream,
+                      {a.dlogits.data, t.student_weight, product, f.alpha, f.zero, a.gemm_workspace});
+    if (wants_residuals(s)) {
+      launch_residual_product(call.stream, a.dlogits.residuals,
                               {.rows = rows,
                                .columns = s.student.hidden,
                                .weight = t.student_weight,
                                .weight_ld = s.student.weight_ld,
-                               .out = out,
-                               .out_dtype = s.gradient_dtype,
-                               .out_ld = s.input_grad_ld},
+                               .out = static_cast<float*>(product),
+                               .out_ld = sums ? s.student.hidden : s.input_grad_ld},
                               {alpha_, s.divisor_on_device() ? a.batch.scalars : nullptr});
     }
-    p.input_grad->run(call.stream, {a.dlogits.data, t.student_weight, out, f.alpha, adds ? f.one : f.zero,
-                                    a.gemm_workspace});
+    if (sums) {
+      launch_round(call.stream, a.input_grad_sum, rows, s.student.hidden, out, s.gradient_dtype,
+                   s.input_grad_ld);
+    }
     if (s.has_labels) {
       launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
                            ignored_tokens(s, call, first));
@@ -232,8 +244,9 @@ void TokenChunks::tune(fljsd_pass pass, const Call& call) {
     const Factors f = factors(a);
     GradientProducts& p = *gradients_.full;
     if (p.input_grad) {
-      p.input_grad->tune(call.stream, {a.dlogits.data, t.student_weight, t.student_input_grad, f.alpha,
-                                       f.zero, a.gemm_workspace});
+      void* product = a.input_grad_sum != nullptr ? a.input_grad_sum : t.student_input_grad;
+      p.input_grad->tune(call.stream,
+                         {a.dlogits.data, t.student_weight, product, f.alpha, f.zero, a.gemm_workspace});
     }
     if (p.weight_grad) {
       p.weight_grad->tune(call.stream,

@@ -320,9 +320,7 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
         const double g = outcome.dlogits[static_cast<std::size_t>(v)];
         given_back += (g - round_to(format, g)) * p.student_weight(v, h) * alpha;
       }
-      // A stage that stores the logits rounds it first, and the product is added to that.
-      sum = round_to(
-          format, sum * alpha + (stage == DeviceStage::stored ? round_to(format, given_back) : given_back));
+      sum = round_to(format, sum * alpha + given_back);
     }
   }
   for (Index v = 0; v < valid; ++v) {
