@@ -8,8 +8,8 @@
 //
 // T tokens, V vocab, H hidden. FLOPs as unfused. Bytes: both weights T/C times a pass (2.1 GB each time at V
 // = 128256, H = 4096); logits 8·T·V written and read; backward with several groups: the fp32 weight gradient,
-// 4·V·H, read and written T/G times. Memory: 8·C·V for logits, 2·G·V for dlogits, 4·V·H for the weight
-// gradient when T > G.
+// 4·V·H, read and written T/G times. Memory: 8·C·V for logits, 2·G·V for dlogits, 4·G·H for the input
+// gradient before it is rounded, 4·V·H for the weight gradient when T > G.
 //
 // Without a memory budget C is 1024 tokens (1.1 GB at V = 128256). dlogits are half as large as one model's
 // logits, and those of 2·H tokens as large as the fp32 weight gradient that they make unnecessary: so up to

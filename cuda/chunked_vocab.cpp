@@ -10,6 +10,8 @@
 //                student_weight_grad tile = dlogitsᵀ · student_input / (n·T)          (complete: rounded
 //                once)
 //              It begins with the tile that the first sweep ended with, whose logits are still there.
+//              Dlogits add up to 0, or the constants were wrong and the token is repaired
+//              (kappa_certificate.h)
 //
 // T tokens, V vocab, H hidden, tiles of C entries. FLOPs 4·T·V·H forward, 12·T·V·H − 4·T·C·H with gradients:
 // the price of not keeping all logits is at most two of six products, and memory buys it back, a share C/V of
