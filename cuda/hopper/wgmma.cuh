@@ -38,78 +38,48 @@ struct Wgmma;
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
   "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 
-template <>
-struct Wgmma<__nv_bfloat16, 160> {
-  static __device__ __forceinline__ void add(float (&d)[80], std::uint32_t a, std::uint32_t b, bool adds) {
-    asm volatile(
-        "{\n.reg .pred p;\n.reg .b32 t;\n.reg .b64 a, b;\nsetp.ne.b32 p, %83, 0;\n"
-        "mov.b64 a, {%80, %82};\nmov.b64 b, {%81, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FLJSD_ACCUMULATORS_160 "}, a, b, p, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 2;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 2;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 4;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 4;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 6;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 6;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "}"
-        :
-          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-          "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-          "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-          "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
-          "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]),
-          "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-          "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]),
-          "+f"(d[78]), "+f"(d[79])
-        : "r"(a), "r"(b), "r"(operand_high), "r"(static_cast<int>(adds)));
-  }
-};
+// `format`: the instruction's word for Element.
+#define FLJSD_DEFINE_WGMMA_160(Element, format) \
+  template <> \
+  struct Wgmma<Element, 160> { \
+    static __device__ __forceinline__ void add(float (&d)[80], std::uint32_t a, std::uint32_t b, bool adds) { \
+      asm volatile( \
+          "{\n.reg .pred p;\n.reg .b32 t;\n.reg .b64 a, b;\nsetp.ne.b32 p, %83, 0;\n" \
+          "mov.b64 a, {%80, %82};\nmov.b64 b, {%81, %82};\n" \
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, p, 1, 1, 0, 0;\n" \
+          "add.u32 t, %80, 2;\nmov.b64 a, {t, %82};\n" \
+          "add.u32 t, %81, 2;\nmov.b64 b, {t, %82};\n" \
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
+          "add.u32 t, %80, 4;\nmov.b64 a, {t, %82};\n" \
+          "add.u32 t, %81, 4;\nmov.b64 b, {t, %82};\n" \
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
+          "add.u32 t, %80, 6;\nmov.b64 a, {t, %82};\n" \
+          "add.u32 t, %81, 6;\nmov.b64 b, {t, %82};\n" \
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
+          "}" \
+          : \
+            "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
+            "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
+            "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
+            "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+            "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), \
+            "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
+            "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
+            "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+            "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
+            "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), \
+            "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), \
+            "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
+            "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), \
+            "+f"(d[78]), "+f"(d[79]) \
+          : "r"(a), "r"(b), "r"(operand_high), "r"(static_cast<int>(adds))); \
+    } \
+  };
 
-template <>
-struct Wgmma<__half, 160> {
-  static __device__ __forceinline__ void add(float (&d)[80], std::uint32_t a, std::uint32_t b, bool adds) {
-    asm volatile(
-        "{\n.reg .pred p;\n.reg .b32 t;\n.reg .b64 a, b;\nsetp.ne.b32 p, %83, 0;\n"
-        "mov.b64 a, {%80, %82};\nmov.b64 b, {%81, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FLJSD_ACCUMULATORS_160 "}, a, b, p, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 2;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 2;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 4;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 4;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "add.u32 t, %80, 6;\nmov.b64 a, {t, %82};\n"
-        "add.u32 t, %81, 6;\nmov.b64 b, {t, %82};\n"
-        "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n"
-        "}"
-        :
-          "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-          "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-          "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-          "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-          "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-          "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-          "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
-          "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-          "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]),
-          "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-          "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]),
-          "+f"(d[78]), "+f"(d[79])
-        : "r"(a), "r"(b), "r"(operand_high), "r"(static_cast<int>(adds)));
-  }
-};
+FLJSD_DEFINE_WGMMA_160(__nv_bfloat16, "bf16")
+FLJSD_DEFINE_WGMMA_160(__half, "f16")
 
+#undef FLJSD_DEFINE_WGMMA_160
 #undef FLJSD_ACCUMULATORS_160
 // clang-format on
 
