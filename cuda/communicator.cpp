@@ -60,6 +60,7 @@ std::unique_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int r
   made->rank_ = rank;
   check(cudaGetDevice(&made->device_), "asking for the current device");
   made->settle(result, doing);
+  made->make_scratch();
   return made;
 }
 
@@ -70,12 +71,24 @@ std::unique_ptr<Communicator> Communicator::adopt(ncclComm_t comm, TimeLimit lim
         nccl().comm_cu_device(comm, &made->device_)}) {
     if (result != ncclSuccess) fail_nccl(result, comm, "asking a communicator for its size");
   }
+  made->make_scratch();
   return made;
 }
 
+void Communicator::make_scratch() {
+  constexpr const char* doing = "making room for exchanges";
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), doing);
+  check(cudaMalloc(&scratch_, most_exchanged * (1 + static_cast<std::size_t>(ranks_))), doing);
+}
+
 Communicator::~Communicator() {
-  if (!owned_ || aborted_) return;
-  // Finalising needs the peers; where they are gone, aborting does not.
+  if (owned_ && !aborted_) finalise();
+  cudaFree(scratch_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+// Finalising needs the peers; where they are gone, aborting does not.
+void Communicator::finalise() const {
   ncclResult_t state = nccl().comm_finalize(comm_);
   Patience patience(limit_);
   while (state == ncclInProgress && !patience.is_over()) {
@@ -140,23 +153,13 @@ void Communicator::all_reduce_sum(float* data, Index count, cudaStream_t stream)
 
 std::vector<std::byte> Communicator::exchange(const void* mine, std::size_t bytes) const {
   constexpr const char* doing = "comparing plans with other ranks";
-  struct Temporary {
-    cudaStream_t stream = nullptr;
-    void* memory = nullptr;
-    ~Temporary() {
-      cudaFree(memory);
-      if (stream != nullptr) cudaStreamDestroy(stream);
-    }
-  } t;
-  const std::size_t all = bytes * static_cast<std::size_t>(ranks_);
-  check(cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking), doing);
-  check(cudaMalloc(&t.memory, bytes + all), doing);
-  void* gathered = static_cast<std::byte*>(t.memory) + bytes;
-  check(cudaMemcpyAsync(t.memory, mine, bytes, cudaMemcpyHostToDevice, t.stream), doing);
-  all_gather(t.memory, gathered, static_cast<Index>(bytes), t.stream);
-  wait_for(t.stream, {this}, limit_);
-  std::vector<std::byte> result(all);
-  check(cudaMemcpy(result.data(), gathered, all, cudaMemcpyDeviceToHost), doing);
+  auto* gathered = static_cast<std::byte*>(scratch_) + most_exchanged;
+  std::vector<std::byte> result(bytes * static_cast<std::size_t>(ranks_));
+  check(cudaMemcpyAsync(scratch_, mine, bytes, cudaMemcpyHostToDevice, stream_), doing);
+  all_gather(scratch_, gathered, static_cast<Index>(bytes), stream_);
+  wait_for(stream_, {this}, limit_);
+  check(cudaMemcpyAsync(result.data(), gathered, result.size(), cudaMemcpyDeviceToHost, stream_), doing);
+  check(cudaStreamSynchronize(stream_), doing);
   return result;
 }
 
@@ -170,6 +173,7 @@ void wait_for(cudaStream_t stream, const std::vector<const Communicator*>& commu
     const cudaError_t state = cudaStreamQuery(stream);
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check(state, "waiting for a stream");
+    cudaGetLastError();  // "not ready" is kept as the thread's last error, and is none
     try {
       for (const Communicator* c : communicators)
         if (c != nullptr) c->check_health();

@@ -41,7 +41,8 @@ class Communicator {
   void all_gather(const void* send, void* receive, Index bytes, cudaStream_t stream) const;
   void all_reduce_sum(float* data, Index count, cudaStream_t stream) const;
 
-  // The same number of bytes from every rank's host memory, in rank order; synchronises and allocates.
+  // The same number of bytes, at most most_exchanged, from every rank's host memory, in rank order; waits.
+  static constexpr std::size_t most_exchanged = 1024;
   std::vector<std::byte> exchange(const void* mine, std::size_t bytes) const;
 
   // Throws Failure if NCCL reports an error, or if the communicator was aborted.
@@ -51,12 +52,18 @@ class Communicator {
 
  private:
   Communicator(ncclComm_t comm, bool owned, TimeLimit limit);
+  void make_scratch();
+  void finalise() const;
   void settle(ncclResult_t result, const char* doing) const;
 
   ncclComm_t comm_;
   bool owned_;
   TimeLimit limit_;
   int ranks_ = 1, rank_ = 0, device_ = 0;
+  // For exchange(). Kept, because where ranks share a process cudaFree waits for all of its GPUs, also for
+  // one whose kernel waits for this rank.
+  void* scratch_ = nullptr;
+  cudaStream_t stream_ = nullptr;
   mutable std::atomic<bool> aborted_{false};
 };
 

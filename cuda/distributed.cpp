@@ -194,6 +194,11 @@ void Distributed::run(fljsd_pass pass, const Call& call) const {
   const Parts& p = *parts_;
   for (const Communicator* c : {groups_.vocab, groups_.tokens})
     if (c != nullptr) c->check_health();
+  // NCCL launches the kernels of a non-blocking communicator from a thread of its own, where this means
+  // another stream.
+  if (call.stream == cudaStreamPerThread && (groups_.vocab != nullptr || groups_.tokens != nullptr))
+    fail(FLJSD_UNSUPPORTED,
+         "stream is cudaStreamPerThread, but other ranks need a stream with a name of its own.");
   Workspace workspace(call.workspace);
   const Arrays a = lay_out(pass, workspace, &call);
   const bool backward = pass == FLJSD_FORWARD_BACKWARD, cut_tokens = groups_.tokens != nullptr;
@@ -250,7 +255,7 @@ void Distributed::run_gradients(const Call& call, const Arrays& a) const {
     // in its own array, and rounds that too; what is rounded below replaces it.
     if (a.input_grad_sum != nullptr && s.gradient_dtype == FLJSD_F32)
       shard.tensors.student_input_grad = a.input_grad_sum;
-    parts_->sweep->run_gradients(shard, a.batch, a.sweep);
+    parts_->sweep->run_gradients(shard, a.batch, a.sweep, groups_.vocab == nullptr);
   } else {
     clear_gradients_of_weight(call);
   }
@@ -304,6 +309,8 @@ void Distributed::sum_gradients_of_weight(const Call& call) const {
 
 void Distributed::tune(fljsd_pass pass, const Call& call) {
   run(pass, call);  // real data in every operand, and every rank does the same number of exchanges
+  const Communicator* any = groups_.vocab != nullptr ? groups_.vocab : groups_.tokens;
+  if (any != nullptr) wait_for(call.stream, {groups_.vocab, groups_.tokens}, any->limit());
   if (!parts_->sweep) return;
   Workspace workspace(call.workspace);
   const Arrays a = lay_out(pass, workspace, &call);

@@ -21,7 +21,7 @@
  *     already). sum_weight_gradients does that here.
  *   - Calls are collective: every rank makes the same calls of plans that share a communicator in the same
  *     order, and no two at once. They are enqueued as ever, but each may wait (see timeout_ms) until NCCL has
- *     taken it. They cannot be captured into a CUDA graph.
+ *     taken it. They cannot be captured into a CUDA graph, and the stream must not be cudaStreamPerThread.
  *   - A rank that does not come: creating a communicator or a plan, and every call, fail with
  *     FLJSD_COMMUNICATION_ERROR after timeout_ms; and work that is enqueued already is noticed by
  *     fljsd_plan_wait, which is how to wait for a stream that depends on other ranks. Communicators are then

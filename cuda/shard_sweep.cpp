@@ -109,8 +109,9 @@ void ShardSweep::sweep_gradient_tiles(const Call& call, const BatchArrays& batch
   }
 }
 
-void ShardSweep::run_gradients(const Call& call, const BatchArrays& batch, const Arrays& a) const {
-  backward_->run(call, batch, a.backward, last_gradient_tile());
+void ShardSweep::run_gradients(const Call& call, const BatchArrays& batch, const Arrays& a,
+                               bool is_whole) const {
+  backward_->run(call, batch, a.backward, last_gradient_tile(), is_whole);
 }
 
 void ShardSweep::tune(fljsd_pass pass, const Call& call, const BatchArrays& batch, const Arrays& a) {

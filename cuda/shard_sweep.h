@@ -44,8 +44,9 @@ class ShardSweep {
   void run_sums(fljsd_pass pass, const Call& call, const BatchArrays& batch, const Arrays& arrays,
                 float* out) const;
   // After run_sums() of the backward pass, with arrays.backward.constants filled in: the gradients, those of
-  // the input over this shard only.
-  void run_gradients(const Call& call, const BatchArrays& batch, const Arrays& arrays) const;
+  // the input over this shard only. `is_whole`: the shard is the whole vocabulary, so the sums of its dlogits
+  // can certify the constants.
+  void run_gradients(const Call& call, const BatchArrays& batch, const Arrays& arrays, bool is_whole) const;
   // After a complete run of the pass; synchronises.
   void tune(fljsd_pass pass, const Call& call, const BatchArrays& batch, const Arrays& arrays);
   std::string describe() const;

@@ -30,23 +30,27 @@ RankTeam::RankTeam(const RankGrid& grid, std::int64_t timeout_ms)
       timeout_ms_(timeout_ms),
       vocab_(static_cast<std::size_t>(grid.ranks()), nullptr),
       tokens_(static_cast<std::size_t>(grid.ranks()), nullptr) {
-  check_call(fljsd_distributed_available(nullptr));
+  const bool cut_vocab = grid.vocab > 1 || grid.communicates_alone;
+  const bool cut_tokens = grid.tokens > 1 || grid.communicates_alone;
+  if (cut_vocab || cut_tokens) check_call(fljsd_distributed_available(nullptr));
   if (count_gpus() < grid.ranks()) {
     throw std::runtime_error(std::to_string(grid.ranks()) + " ranks need as many GPUs, but there " +
                              (count_gpus() == 1 ? "is 1." : "are " + std::to_string(count_gpus()) + "."));
   }
   std::vector<Id> vocab_ids(static_cast<std::size_t>(grid.tokens)),
       token_ids(static_cast<std::size_t>(grid.vocab));
-  for (auto* ids : {&vocab_ids, &token_ids})
-    for (Id& id : *ids) check_call(fljsd_communicator_id(id.data()));
+  for (Id& id : vocab_ids)
+    if (cut_vocab) check_call(fljsd_communicator_id(id.data()));
+  for (Id& id : token_ids)
+    if (cut_tokens) check_call(fljsd_communicator_id(id.data()));
   run([&](int rank) {
     const int shard = rank % grid_.vocab, part = rank / grid_.vocab;
     const auto r = static_cast<std::size_t>(rank);
-    if (grid_.vocab > 1) {
+    if (cut_vocab) {
       check_call(fljsd_communicator_create(vocab_ids[static_cast<std::size_t>(part)].data(), grid_.vocab,
                                            shard, timeout_ms_, &vocab_[r]));
     }
-    if (grid_.tokens > 1) {
+    if (cut_tokens) {
       check_call(fljsd_communicator_create(token_ids[static_cast<std::size_t>(shard)].data(), grid_.tokens,
                                            part, timeout_ms_, &tokens_[r]));
     }

@@ -17,6 +17,7 @@ int count_gpus();
 // shard r mod vocab and token part r div vocab, and GPU r.
 struct RankGrid {
   int vocab = 1, tokens = 1;
+  bool communicates_alone = false;  // a dimension of one rank has a communicator too
   int ranks() const { return vocab * tokens; }
 };
 

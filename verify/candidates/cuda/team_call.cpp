@@ -2,6 +2,7 @@
 #include "verify/candidates/cuda/team_call.h"
 
 #include <algorithm>
+#include <barrier>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -167,8 +168,8 @@ class RankCall {
     workspace_->fill(workspace_poison);
     check_cuda(cudaDeviceSynchronize());
     const auto call = gradients_ ? fljsd_forward_backward : fljsd_forward;
-    check_library(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), cudaStreamPerThread));
-    check_library(fljsd_plan_wait(plan_.get(), cudaStreamPerThread, timeout_ms_));
+    check_library(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), nullptr));
+    check_library(fljsd_plan_wait(plan_.get(), nullptr, timeout_ms_));
     const auto bytes = [](const std::unique_ptr<Guarded>& g) {
       return g ? g->contents() : std::vector<std::byte>();
     };
@@ -275,14 +276,24 @@ TeamOutput call_team(const RankTeam& team, const Problem& problem, const Options
   std::vector<RankOutput> outputs(ranks);
   std::vector<std::vector<std::string>> violations(ranks);
   std::uint64_t exchanged_bytes = 0;
+  // In one process the driver may make an allocation on one GPU wait for the others, and a kernel there wait
+  // for this rank: nobody starts before all are ready, and nobody tidies up before all are done.
+  std::barrier meet(grid.ranks());
   team.run([&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    RankCall call(team, rank, problem, options, request);
-    outputs[r] = call.run(0xff);
-    violations[r] = call.violations();
-    if (rank == 0) exchanged_bytes = call.exchanged_bytes;
-    if (twice && !(call.run(0x3f) == outputs[r]))
-      violations[r].push_back("the same call gave other bits when the workspace held other bytes before.");
+    try {
+      RankCall call(team, rank, problem, options, request);
+      meet.arrive_and_wait();
+      outputs[r] = call.run(0xff);
+      if (twice && !(call.run(0x3f) == outputs[r]))
+        violations[r].push_back("the same call gave other bits when the workspace held other bytes before.");
+      for (const std::string& sentence : call.violations()) violations[r].push_back(sentence);
+      if (rank == 0) exchanged_bytes = call.exchanged_bytes;
+      meet.arrive_and_wait();
+    } catch (...) {
+      meet.arrive_and_drop();
+      throw;
+    }
   });
   Assembly assembly(grid, problem, request);
   for (int rank = 0; rank < grid.ranks(); ++rank) {
