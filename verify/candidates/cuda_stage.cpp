@@ -102,10 +102,12 @@ class CudaStage : public Candidate {
       return misalignment / size_of(dtype) * size_of(dtype);
     };
     try {
-      StageCall call(problem, options, call_request);
+      StageCall call(problem, options, call_request, &resources_);
       const StageOutput output = call.run(0xff);
       if (auto failure = violation(call)) return *failure;
-      if (!output.same_bits(call.run(0x3f))) {
+      const StageOutput again = call.run(0x3f);
+      if (auto failure = violation(call)) return *failure;
+      if (!output.same_bits(again)) {
         return Failure{Failure::Kind::bad_result,
                        "the same call gave other bits when the workspace held other bytes before.",
                        {}};
@@ -114,10 +116,8 @@ class CudaStage : public Candidate {
       if (request.grad) {
         // The losses that are judged are always those of the forward pass, which may be computed another way;
         // those of the pass with gradients are what the stages' own tests judge.
-        call_request.gradients = false;
-        StageCall forward(problem, options, call_request);
-        const StageOutput losses = forward.run(0xff);
-        if (auto failure = violation(forward)) return *failure;
+        const StageOutput losses = call.run(FLJSD_FORWARD, 0xff);
+        if (auto failure = violation(call)) return *failure;
         if (options.reduction != Reduction::none) answer.result.loss = losses.loss;
         answer.result.token_loss.assign(losses.token_loss.begin(), losses.token_loss.end());
       }
@@ -152,6 +152,7 @@ class CudaStage : public Candidate {
   }
 
   fljsd_stage stage_;
+  CallResources resources_;
 };
 
 }  // namespace

@@ -2,14 +2,21 @@
 #include "verify/candidates/cuda/device_buffer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "verify/candidates/cuda/arena.h"
+
 namespace fljsd {
 namespace {
 
-constexpr std::uint8_t guard_byte = 0xa5;
+constexpr std::byte guard_byte{0xa5};
+
+void set_bytes(std::byte* memory, std::byte value, std::size_t size) {
+  if (size > 0) check_cuda(cudaMemsetAsync(memory, static_cast<int>(value), size));
+}
 
 }  // namespace
 
@@ -20,33 +27,46 @@ void check_cuda(cudaError_t error) {
   }
 }
 
-DeviceBuffer::DeviceBuffer(std::size_t bytes, std::size_t offset, std::uint8_t poison)
+DeviceBuffer::DeviceBuffer(std::size_t bytes, std::size_t offset, std::uint8_t poison, CallMemory* memory)
     : offset_(offset), size_(bytes) {
-  const std::size_t all = bytes + offset + 2 * guard;
-  void* allocation = nullptr;
-  check_cuda(cudaMalloc(&allocation, all));
-  allocation_ = static_cast<std::byte*>(allocation);
-  check_cuda(cudaMemset(allocation_, guard_byte, guard + offset));
-  check_cuda(cudaMemset(allocation_ + guard + offset + bytes, guard_byte, guard));
+  const std::size_t all = front() + bytes + guard;
+  if (memory != nullptr) {
+    memory_ = memory->device.take(all);
+  } else {
+    void* allocation = nullptr;
+    check_cuda(cudaMalloc(&allocation, all));
+    memory_ = static_cast<std::byte*>(allocation);
+    is_owner_ = true;
+  }
+  set_bytes(memory_, guard_byte, front());
+  set_bytes(get() + bytes, guard_byte, guard);
   fill(poison);
 }
 
-DeviceBuffer::DeviceBuffer(const std::vector<std::byte>& host, std::size_t offset)
-    : DeviceBuffer(host.size(), offset) {
-  check_cuda(cudaMemcpy(get(), host.data(), host.size(), cudaMemcpyHostToDevice));
+DeviceBuffer::DeviceBuffer(const std::vector<std::byte>& host, std::size_t offset, CallMemory* memory)
+    : DeviceBuffer(host.size(), offset, 0xff, memory) {
+  if (host.empty()) return;
+  if (memory == nullptr) {
+    check_cuda(cudaMemcpy(get(), host.data(), host.size(), cudaMemcpyHostToDevice));
+    return;
+  }
+  std::byte* const pinned = memory->host.take(host.size());
+  std::memcpy(pinned, host.data(), host.size());
+  check_cuda(cudaMemcpyAsync(get(), pinned, host.size(), cudaMemcpyHostToDevice));
 }
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept {
   *this = std::move(other);
 }
 DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(allocation_, other.allocation_);
+  std::swap(memory_, other.memory_);
+  std::swap(is_owner_, other.is_owner_);
   std::swap(offset_, other.offset_);
   std::swap(size_, other.size_);
   return *this;
 }
 DeviceBuffer::~DeviceBuffer() {
-  cudaFree(allocation_);
+  if (is_owner_) cudaFree(memory_);
 }
 
 std::vector<std::byte> DeviceBuffer::to_host() const {
@@ -56,16 +76,26 @@ std::vector<std::byte> DeviceBuffer::to_host() const {
 }
 
 void DeviceBuffer::fill(std::uint8_t value) {
-  check_cuda(cudaMemset(get(), value, size_));
+  set_bytes(get(), std::byte{value}, size_);
 }
 
-bool DeviceBuffer::intact() const {
-  std::vector<std::uint8_t> before(guard + offset_), after(guard);
-  check_cuda(cudaMemcpy(before.data(), allocation_, before.size(), cudaMemcpyDeviceToHost));
-  check_cuda(cudaMemcpy(after.data(), get() + size_, after.size(), cudaMemcpyDeviceToHost));
-  const auto is_guard = [](std::uint8_t byte) { return byte == guard_byte; };
-  return std::all_of(before.begin(), before.end(), is_guard) &&
-         std::all_of(after.begin(), after.end(), is_guard);
+std::size_t DeviceBuffer::image_size(Extent extent) const {
+  return front() + (extent == Extent::everything ? size_ : 0) + guard;
+}
+
+void DeviceBuffer::copy_image(std::byte* to, Extent extent) const {
+  if (extent == Extent::everything) {
+    check_cuda(cudaMemcpyAsync(to, memory_, image_size(extent), cudaMemcpyDeviceToHost));
+    return;
+  }
+  check_cuda(cudaMemcpyAsync(to, memory_, front(), cudaMemcpyDeviceToHost));
+  check_cuda(cudaMemcpyAsync(to + front(), get() + size_, guard, cudaMemcpyDeviceToHost));
+}
+
+bool DeviceBuffer::is_intact(const std::byte* image, Extent extent) const {
+  const auto is_guard = [](std::byte byte) { return byte == guard_byte; };
+  const std::byte* const after = image + image_size(extent) - guard;
+  return std::all_of(image, image + front(), is_guard) && std::all_of(after, after + guard, is_guard);
 }
 
 }  // namespace fljsd

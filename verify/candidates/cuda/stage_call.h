@@ -11,7 +11,10 @@
 
 #include "cuda/fljsd.h"
 #include "reference/linear_jsd.h"
+#include "verify/candidates/cuda/arena.h"
 #include "verify/candidates/cuda/device_buffer.h"
+#include "verify/candidates/cuda/plan_cache.h"
+#include "verify/candidates/cuda/snapshot.h"
 
 namespace fljsd {
 
@@ -54,21 +57,34 @@ class StageUnsupported : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Throws for another status than FLJSD_OK: std::runtime_error with the library's sentence, StageUnsupported
+// for FLJSD_UNSUPPORTED.
+void check_status(fljsd_status status);
+
+// What calls that follow each other share.
+struct CallResources {
+  CallMemory memory;
+  PlanCache plans;
+};
+
 // Throws std::runtime_error with the library's or CUDA's sentence, StageUnsupported for FLJSD_UNSUPPORTED.
 class StageCall {
  public:
   // Uploads the problem and makes a plan. Student input and weight must have one format (bf16, f16 or f32),
   // and so must the teacher's; leading dimensions are those of the views. The views are not needed
-  // afterwards.
-  StageCall(const Problem& problem, const Options& options, const StageRequest& request);
+  // afterwards. With `resources`, whose memory it resets, only the latest call is valid; without, the plan
+  // and all memory are its own.
+  StageCall(const Problem& problem, const Options& options, const StageRequest& request,
+            CallResources* resources = nullptr);
   StageCall(const StageCall&) = delete;
   StageCall& operator=(const StageCall&) = delete;
-  ~StageCall();
 
-  // Poisons outputs and workspace, runs on the default stream, waits, and collects.
-  StageOutput run(std::uint8_t workspace_poison = 0xff);
+  // Poisons outputs and workspace, runs on the default stream, waits, and collects. Both passes may be run
+  // where gradients are wanted; a forward pass must then leave their memory alone.
+  StageOutput run(fljsd_pass pass, std::uint8_t workspace_poison);
+  StageOutput run(std::uint8_t workspace_poison = 0xff) { return run(pass(), workspace_poison); }
   // The parts of that, for concurrent runs and graphs: without poison, without waiting.
-  void enqueue(cudaStream_t stream);
+  void enqueue(cudaStream_t stream) { enqueue(pass(), stream); }
   StageOutput collect();  // waits for the device
 
   // What collect() found wrong beside the numbers, a sentence each: inputs that changed, bytes written beside
@@ -77,12 +93,12 @@ class StageCall {
   bool inputs_intact() const { return inputs_intact_; }
 
   // For calls that are made by hand.
-  fljsd_plan* plan() const { return plan_; }
+  fljsd_plan* plan() const { return plan_.get(); }
   fljsd_tensors tensors() const;
-  const DeviceBuffer& workspace() const { return workspace_; }
+  const DeviceBuffer& workspace() const { return workspaces_[pass()]; }
   fljsd_pass pass() const { return gradients_ ? FLJSD_FORWARD_BACKWARD : FLJSD_FORWARD; }
-  // Uses the plan of another call of equal sizes and options, which must outlive this one.
-  void share_plan(const StageCall& other);
+  // Uses the plan of another call of equal sizes and options.
+  void share_plan(const StageCall& other) { plan_ = other.plan_; }
 
  private:
   struct Input {
@@ -91,15 +107,23 @@ class StageCall {
     DeviceBuffer device;
   };
   const DeviceBuffer* find(const char* input) const;
-  HostMatrix collect_matrix(const DeviceBuffer& buffer, Index rows, const char* name);
+  DeviceBuffer make_workspace(fljsd_pass pass) const;
+  void enqueue(fljsd_pass pass, cudaStream_t stream);
+  StageOutput collect(fljsd_pass pass);
+  Snapshot take_snapshot(fljsd_pass pass) const;
+  void check_surroundings(const Snapshot& snapshot, fljsd_pass pass);
+  void check_untouched(const Snapshot& snapshot, const DeviceBuffer& buffer, const char* name);
+  HostMatrix collect_matrix(const Snapshot& snapshot, const DeviceBuffer& buffer, Index rows,
+                            const char* name);
 
+  CallMemory* memory_;  // null: none is shared
   Index tokens_, vocab_, hidden_, grad_ld_;
   DType gradient_dtype_;
   bool gradients_;
-  fljsd_plan* plan_ = nullptr;
-  bool owns_plan_ = true;
+  PlanPointer plan_;
   std::vector<Input> inputs_;
-  DeviceBuffer loss_, token_loss_, input_grad_, weight_grad_, bias_grad_, workspace_;
+  DeviceBuffer loss_, token_loss_, input_grad_, weight_grad_, bias_grad_;
+  DeviceBuffer workspaces_[2];  // by pass; of exactly the size that the plan asks for
   std::vector<std::string> violations_;
   bool inputs_intact_ = true;
 };
