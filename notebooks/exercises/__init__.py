@@ -4,7 +4,7 @@
     exercises.check("1.1", answer)       says whether the answer is right, and gives a hint where it is not
     python3 -m exercises                 (in notebooks/) checks the checks: they accept the solutions, refuse wrong ones
 
-Solutions are in notebook_1.py to notebook_6.py of this folder. Reading them first spoils the fun.
+Solutions are in notebook_1.py to notebook_7.py of this folder. Reading them first spoils the fun.
 """
 import importlib
 import math
