@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Fuzzes every CUDA stage that computes a loss, side by side on one GPU:
+#
+#   verify/tools/fuzz_stages.sh OUTDIR SECONDS [CASES [SEED]]
+#
+# CASES (default 20000): evaluations of each stage, in four pieces of a quarter each with seeds SEED (default 1) and the
+# three after it. SECONDS: when the search ends even if there are cases left. OUTDIR/fuzz-STAGE-SEED.json is the report
+# of a piece (fljsd fuzz --json; verify/tools/evidence.py adds them up), .log its text. FLJSD: the program, by default
+# build/release/bin/fljsd.
+#
+# Processes of one GPU take turns, which costs them most of their time. Through NVIDIA's Multi-Process Service 15 of them
+# made 4070 evaluations a second instead of 950 (H200, 16 cores), so it is started where that is possible.
+#
+# Prints a line for each stage. Exit status: 0 every case was tried and nothing failed, 1 otherwise, 2 bad usage.
+set -euo pipefail
+usage() {
+  echo "Usage: fuzz_stages.sh OUTDIR SECONDS [CASES [SEED]], the last three whole numbers" >&2
+  exit 2
+}
+(($# >= 2 && $# <= 4)) || usage
+for number in "${@:2}"; do [[ $number =~ ^[0-9]+$ ]] || usage; done
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." && pwd)
+export FLJSD=${FLJSD:-$root/build/release/bin/fljsd} OUT=$1 DEADLINE=$(($(date +%s) + $2))
+cases=${3:-20000} seed=${4:-1} pieces=4
+export CASES=$(((cases + pieces - 1) / pieces))
+mkdir -p "$OUT"
+
+mapfile -t stages < <("$FLJSD" fuzz --list --json - | grep -oE '"cuda:[^"]*"' | tr -d '"' | sed 's/^cuda://')
+((${#stages[@]})) || { echo "fuzz_stages.sh: $FLJSD has no CUDA stages." >&2; exit 2; }
+
+# A service of our own, under folders of its own, that ends with this script.
+services=$(mktemp -d)
+export CUDA_MPS_PIPE_DIRECTORY=$services/pipe CUDA_MPS_LOG_DIRECTORY=$services/log
+mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+how="taking turns"
+finish() {
+  if [[ $how != "taking turns" ]]; then echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true; fi
+  rm -rf "$services"
+}
+trap finish EXIT
+if timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1; then how="through the Multi-Process Service"; fi
+
+piece() {  # STAGE SEED
+  local left=$((DEADLINE - $(date +%s))) report=$OUT/fuzz-$1-$2
+  ((left > 0)) || { echo "there was no time left" >"$report.log"; return 0; }
+  "$FLJSD" fuzz --candidate "cuda:$1" --cases "$CASES" --seconds "$left" --seed "$2" --json "$report.json" \
+    >"$report.log" 2>&1 || true  # what it found is in the report
+}
+export -f piece
+began=$(date +%s)
+# The later stages take longer to plan: they go first, so that the short searches fill the end.
+for ((i = ${#stages[@]} - 1; i >= 0; --i)); do
+  for ((s = seed; s < seed + pieces; ++s)); do printf '%s %s\n' "${stages[i]}" "$s"; done
+done | xargs -P "$(nproc)" -L 1 bash -c 'piece "$0" "$1"'
+
+echo "$(nproc) processes $how, $(($(date +%s) - began)) s"
+python3 - "$OUT" "$cases" "$seed" "$pieces" "${stages[@]}" <<'PYTHON'
+import json, pathlib, sys
+out, (cases, seed, pieces), stages = pathlib.Path(sys.argv[1]), map(int, sys.argv[2:5]), sys.argv[5:]
+complete = True
+for stage in stages:
+    reports = [out / f"fuzz-{stage}-{s}.json" for s in range(seed, seed + pieces)]
+    read = [json.loads(r.read_text()) for r in reports if r.exists()]
+    tried, findings = sum(r["cases"] for r in read), sum(len(r["findings"]) for r in read)
+    missing = "" if len(read) == pieces else f", {pieces - len(read)} of {pieces} searches without a report"
+    print(f"{stage}: {tried} evaluations, {findings} findings{missing}")
+    complete = complete and tried >= cases and findings == 0 and not missing
+sys.exit(0 if complete else 1)
+PYTHON
