@@ -25,13 +25,16 @@ struct BenchRequest {
   std::vector<std::string> inputs{"uniform", "normal"};
   // "stage" or "stage:chunk_tokens:chunk_vocab:gradient_chunk_vocab"; 0 lets the stage choose.
   std::vector<std::string> variants{"unfused", "unfused-bf16-logits", "chunked-tokens", "chunked-vocab",
-                                    "fused", "fused-two-pass"};
+                                    "fused",   "fused-two-pass"};
   std::vector<std::string> passes{"forward", "full"};
   int rounds = 30;  // samples of each variant up to 2048 tokens; half as many (at least 10) beyond
   double beta = 0.5, temperature = 1;
   Index truth_tokens = 1024;  // truth is computed for at most so many tokens
   double warm_up = 1;         // seconds
-  bool tune = true;           // choose cuBLASLt's algorithms by measuring
+  // Seconds without work before each sample: 0 for times at the clock that steady work has, which a card at
+  // its power limit lowers; with a pause it has cooled, and the launch's latency counts.
+  double pause = 0;
+  bool tune = true;  // choose cuBLASLt's algorithms by measuring
   std::uint64_t seed = 20261130;
 };
 

@@ -112,6 +112,9 @@ Action setup_bench(CLI::App& app) {
       ->check(whole_number(0));
   app.add_option("--warm-up", request.warm_up, "Seconds of matrix products before the samples; default 1")
       ->check(real_number(0, 60));
+  app.add_option("--pause", request.pause,
+                 "Seconds without work before each sample; default 0: the clock of steady work")
+      ->check(real_number(0, 60));
   app.add_option("--seed", request.seed, "Of the inputs")->check(whole_number(0));
   app.add_flag("--no-tune", options->no_tune, "Use the first algorithm of cuBLASLt's heuristics");
   app.add_option(

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <cuda_runtime_api.h>
@@ -314,11 +315,15 @@ class Benchmark {
     // With gradients the baseline's forward pass takes a turn too: G6 = G4 + G2.
     const bool times_g2 = pass == FLJSD_FORWARD_BACKWARD;
     const std::size_t slots = variants_.size() + (times_g2 ? 1 : 0);
-    const Events events(static_cast<std::size_t>(rounds) * slots + 1);
+    const Events events(2 * static_cast<std::size_t>(rounds) * slots);  // start and end of every sample
     std::size_t next = 0;
-    events.record(next++, stream_.get());
     for (int round = 1; round <= rounds; ++round) {
       for (std::size_t slot = 0; slot < slots; ++slot) {
+        if (request_.pause > 0) {
+          stream_.wait();
+          std::this_thread::sleep_for(std::chrono::duration<double>(request_.pause));
+        }
+        events.record(next++, stream_.get());
         if (slot < variants_.size()) {
           enqueue(slot, pass, static_cast<std::size_t>(round));
         } else {
@@ -333,11 +338,13 @@ class Benchmark {
       BenchRow& row = rows[i];
       std::vector<double> ratio, ratio_g6;
       for (int round = 0; round < rounds; ++round) {
-        const std::size_t first = static_cast<std::size_t>(round) * slots;
-        const double time = events.milliseconds(first + i), base = events.milliseconds(first);
+        const auto milliseconds = [&](std::size_t slot) {
+          return events.milliseconds(2 * (static_cast<std::size_t>(round) * slots + slot));
+        };
+        const double time = milliseconds(i), base = milliseconds(0);
         row.milliseconds.push_back(time);
         ratio.push_back(time / base);
-        if (times_g2) ratio_g6.push_back(time / (base + events.milliseconds(first + variants_.size())));
+        if (times_g2) ratio_g6.push_back(time / (base + milliseconds(variants_.size())));
       }
       row.median_ratio = median(ratio);
       if (times_g2) row.median_ratio_g6 = median(ratio_g6);
