@@ -166,7 +166,7 @@ TEST(MissingRank, EndsTheMakingOfACommunicator) {
 
 // Fault: a rank that leaves between two calls leaves the other one waiting for ever; or its GPU busy.
 TEST(MissingRank, EndsACall) {
-  const RankTeam team({2, 1}, 2000);
+  const RankTeam team({2, 1}, 6000);
   team.run([&](int rank) {
     const fljsd_config c = small_config();
     const fljsd_ranks ranks = team.ranks_of(rank);
