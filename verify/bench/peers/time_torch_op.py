@@ -43,7 +43,7 @@ def direct_call(tensors, with_gradients):
     stream, run, address = torch.cuda.current_stream().cuda_stream, plan._run, workspace.data_ptr()
 
     def function():
-        library.check(run(plan._handle, call, address, plan.workspace_bytes, stream))
+        library.check(run(plan._handle, ctypes.byref(call), address, plan.workspace_bytes, stream))
 
     function.kept = kept, workspace
     return function

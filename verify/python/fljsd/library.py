@@ -70,8 +70,9 @@ SIGNATURES = {
     "fljsd_plan_destroy": (None, [c_void_p]),
     "fljsd_plan_workspace_bytes": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_uint64)]),
     "fljsd_plan_describe": (c_char_p, [c_void_p]),
-    "fljsd_forward": (c_int32, [c_void_p, ctypes.POINTER(Tensors), c_void_p, c_uint64, c_void_p]),
-    "fljsd_forward_backward": (c_int32, [c_void_p, ctypes.POINTER(Tensors), c_void_p, c_uint64, c_void_p]),
+    # The second argument is a Tensors by reference, or its bytes.
+    "fljsd_forward": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
+    "fljsd_forward_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]),
 }
 
 

@@ -6,36 +6,37 @@ import torch
 
 
 class Differentiable(torch.autograd.Function):
-    """apply(student_input, student_weight, student_bias, wanted, run): the loss that run() returns as the first of a
-    list, the gradients wanted following; see kernels.py."""
+    """apply(student_input, student_weight, student_bias, run): the loss that run() returns as the first of a list, the
+    gradients of those of the three that require one following; see kernels.py."""
 
     @staticmethod
-    def forward(ctx, student_input, student_weight, student_bias, wanted, run):
+    def forward(ctx, student_input, student_weight, student_bias, run):
         loss, *grads = run()
         ctx.save_for_backward(*grads)
-        ctx.set_materialize_grads(False)
-        ctx.wanted = wanted
-        ctx.dtypes = (student_input.dtype, student_weight.dtype, None if student_bias is None else student_bias.dtype)
         return loss
 
     @staticmethod
     def backward(ctx, upstream):
-        """Not in place, so that the graph can be walked again while it is retained."""
-        if upstream is None:
-            return (None,) * 5
+        """Not in place, so that the graph can be walked again while it is retained. Autograd brings what is returned into
+        the dtype of what it is the gradient of."""
+        wanted = ctx.needs_input_grad[:3]
         row_scale = scale = upstream
         if upstream.ndim == 1:  # a loss per token
             row_scale = upstream[:, None]
-            if ctx.wanted[1] or ctx.wanted[2]:
+            if wanted[1] or wanted[2]:
                 scale = _one_number(upstream)
         grads = iter(ctx.saved_tensors)
-        results = [(next(grads) * factor).to(dtype) if wanted else None
-                   for wanted, factor, dtype in zip(ctx.wanted, (row_scale, scale, scale), ctx.dtypes)]
+        results = [next(grads) * factor if want else None for want, factor in zip(wanted, (row_scale, scale, scale))]
         if torch.is_grad_enabled():  # create_graph=True
             some = [at for at, result in enumerate(results) if result is not None]
             for at, result in zip(some, _Once.apply(*[results[at].detach().requires_grad_() for at in some])):
                 results[at] = result
-        return (*results, None, None)
+        return (*results, None)
+
+
+# What apply() comes to where no functional transform is active, which the caller must know: without a detour through
+# Python that costs as much as the rest of it.
+plain_apply = super(torch.autograd.Function, Differentiable).apply
 
 
 def _one_number(upstream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from . import kernels
-from .derivative import Differentiable
+from .derivative import plain_apply
 from .operator import OPERATOR
 
 
@@ -48,8 +48,7 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
         return OPERATOR(*tensors, *options, *wanted)[0]
     if not any(wanted):
         return kernel(tensors, options, wanted)[0]
-    return Differentiable.apply(student_input, student_weight, student_bias, wanted,
-                                lambda: kernel(tensors, options, wanted))
+    return plain_apply(student_input, student_weight, student_bias, lambda: kernel(tensors, options, wanted))
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}

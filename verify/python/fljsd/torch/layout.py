@@ -24,8 +24,11 @@ class Layout(NamedTuple):
 
 
 def layouts(tensors) -> tuple:
-    """The fields of a Layout of each tensor, as plain tuples: this is on the way of every call."""
-    return tuple([None if t is None else (t.dtype, t.shape, t.stride(), t.device) for t in tensors])
+    """The fields of a Layout of each tensor of NAMES, as plain tuples: this is on the way of every call."""
+    x, w, y, u, *vectors = tensors
+    return ((x.dtype, x.shape, x.stride(), x.device), (w.dtype, w.shape, w.stride(), w.device),
+            (y.dtype, y.shape, y.stride(), y.device), (u.dtype, u.shape, u.stride(), u.device),
+            *[None if t is None else (t.dtype, t.shape, t.stride(), t.device) for t in vectors])
 
 
 def by_name(given: tuple) -> dict:

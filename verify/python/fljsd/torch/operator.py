@@ -61,10 +61,9 @@ def _autograd(*arguments):
             outputs.extend(OPERATOR(*arguments))
         return outputs
 
-    wanted = arguments[14:]
-    if not any(wanted):
+    if not any(arguments[14:]):
         return run()
-    loss = Differentiable.apply(arguments[0], arguments[1], arguments[4], wanted, run)
+    loss = Differentiable.apply(arguments[0], arguments[1], arguments[4], run)
     return [loss, *outputs[1:]]
 
 
