@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <sstream>
 
 #include "cuda/failure.h"
@@ -39,10 +41,18 @@ bool is_aligned(const void* pointer, std::uintptr_t to) {
 }  // namespace
 
 LtHandle::LtHandle() {
-  check(cublasLtCreate(&handle_), "creating a cuBLASLt handle");
-}
-LtHandle::~LtHandle() {
-  cublasLtDestroy(handle_);
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<cublasLtContext>> of_device;
+  int device = -1;
+  check(cudaGetDevice(&device), "asking for the current device");
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<cublasLtContext>& known = of_device[device];
+  handle_ = known.lock();
+  if (handle_) return;
+  cublasLtHandle_t made = nullptr;
+  check(cublasLtCreate(&made), "creating a cuBLASLt handle");
+  handle_.reset(made, cublasLtDestroy);
+  known = handle_;
 }
 
 // cuBLASLt is column-major: our row-major C = op(A)·op(B) is its Cᵀ = op(B)ᵀ·op(A)ᵀ, where a row-major matrix

@@ -13,16 +13,15 @@
 
 namespace fljsd::cuda {
 
+// A cuBLASLt handle for the current device. All that live at once share one, whatever their plans and
+// threads: it holds no state of a product, and to make one takes longer than the rest of a small plan.
 class LtHandle {
  public:
   LtHandle();
-  ~LtHandle();
-  LtHandle(const LtHandle&) = delete;
-  LtHandle& operator=(const LtHandle&) = delete;
-  cublasLtHandle_t get() const { return handle_; }
+  cublasLtHandle_t get() const { return handle_.get(); }
 
  private:
-  cublasLtHandle_t handle_ = nullptr;
+  std::shared_ptr<cublasLtContext> handle_;
 };
 
 // Where the factors alpha and beta of a product are read from.
