@@ -5,16 +5,13 @@
 
 #include "cuda/device_math.cuh"
 #include "cuda/failure.h"
+#include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 
 namespace fljsd::cuda {
 namespace {
 
 constexpr int threads = 256;
-
-__device__ bool is_ignored(const Ignored& ignored, Index token) {
-  return ignored.labels != nullptr && ignored.labels[token] == ignored.ignore_index;
-}
 
 // Grid-stride index and step.
 __device__ Index grid_index() {

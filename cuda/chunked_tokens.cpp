@@ -11,9 +11,10 @@
 // 4·V·H, read and written T/G times. Memory: 8·C·V for logits, 2·G·V for dlogits, 4·G·H for the input
 // gradient before it is rounded, 4·V·H for the weight gradient when T > G.
 //
-// Without a memory budget C is 1024 tokens (1.1 GB at V = 128256). dlogits are half as large as one model's
-// logits, and those of 2·H tokens as large as the fp32 weight gradient that they make unnecessary: so up to
-// T = 2·H all are kept (2.1 GB at 8192 tokens), beyond that 2·H at a time. Error budget as unfused.
+// Without a memory budget C is 1024 tokens for a loss (1.1 GB at V = 128256) and 2048 with gradients, where
+// dlogits need as much anyway: they are half as large as one model's logits, and those of 2·H tokens as large
+// as the fp32 weight gradient that they make unnecessary: so up to T = 2·H all are kept (2.1 GB at 8192
+// tokens), beyond that 2·H at a time. Error budget as unfused.
 #include <algorithm>
 
 #include "cuda/failure.h"
@@ -22,7 +23,10 @@
 namespace fljsd::cuda {
 namespace {
 
-constexpr Index usual_chunk = 1024;
+// Chunks of 1024 tokens cost 1.5 % of a pass with gradients more than those of 2048 (docs/kernels.md).
+constexpr Index usual_chunk(fljsd_pass pass) {
+  return pass == FLJSD_FORWARD ? 1024 : 2048;
+}
 
 bool fits(const Settings& s, fljsd_pass pass, const ChunkSizes& sizes) {
   return s.memory_budget == 0 || TokenChunks::workspace_bytes(s, FLJSD_F32, pass, sizes) <= s.memory_budget;
@@ -72,11 +76,11 @@ ChunkSizes choose(const Settings& s, fljsd_pass pass) {
          TokenChunks::workspace_bytes(s, FLJSD_F32, pass, {chunk, chunk}), " bytes, but memory_budget is ",
          s.memory_budget, " bytes.");
   }
-  if (s.memory_budget == 0) return with_group(std::min(all, usual_chunk));
+  if (s.memory_budget == 0) return with_group(std::min(all, usual_chunk(pass)));
   // The most tokens that fit beside the dlogits of a group, if they are enough to be fast; otherwise the most
   // whose logits and dlogits fit.
   const auto fit = [&](Index chunk) { return fits(s, pass, with_group(chunk)); };
-  if (const Index chunk = even_pieces(all, largest(std::min(all, usual_chunk), fit));
+  if (const Index chunk = even_pieces(all, largest(std::min(all, usual_chunk(pass)), fit));
       chunk >= std::min<Index>(all, 128) && fit(chunk)) {
     return with_group(chunk);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward sweep for beta = 0 and 1, where the divergence is a KL and needs three sums.
+#include "cuda/ignored.cuh"
 #include "cuda/kl_sums.cuh"
 #include "cuda/launch.h"
 #include "cuda/one_pass_slice.cuh"
@@ -26,13 +27,17 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   const float room = kl_headroom / log2_scale;
   KlTerms terms{0, 0, 0};
   int batches = 0;
-  for (int column = slice.begin;; column += 256) {
+  for (int column = slice.begin;; column += batch_columns) {
     const bool done = column >= slice.end;
     TileBatch b;
     float max_x = 0, max_y = 0;
     if (!done) {
       const int left = slice.end - column - 4 * lane;
-      b.load(student + column, teacher + column, left, column + 256 <= slice.end);
+      if (column + batch_columns <= slice.end) {
+        b.load(student + column, teacher + column);
+      } else {
+        b.load_some(student + column, teacher + column, left);
+      }
       if (tile.student_bias != nullptr) TileBatch::add_bias(b.x, tile.student_bias + column + 4 * lane, left);
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
       batch_max(b, max_x, max_y);

@@ -2,6 +2,7 @@
 // From finished records to losses and to the row constants of the gradient.
 #include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
+#include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 #include "cuda/one_pass_finish.cuh"
 
@@ -9,10 +10,6 @@ namespace fljsd::cuda {
 namespace {
 
 constexpr int warps_per_block = 8;
-
-__device__ __forceinline__ bool is_ignored(const Ignored& ignored, Index row) {
-  return ignored.labels != nullptr && ignored.labels[row] == ignored.ignore_index;
-}
 
 __device__ void write_ignored(Index row, float* token_loss, RowConstants* constants) {
   token_loss[row] = 0;

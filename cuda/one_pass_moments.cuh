@@ -14,13 +14,13 @@
 //   u·v·{1, c, s, c², cs}(θ) ⊗ {1, c, s, c², cs, [c³, c²s, c⁴, c³s]}(5θ),   c = cos, s = sin, θ = h(y − x)/T
 //
 // so that a moment costs one instruction an entry; powers become harmonics (cos 2θ = 2c² − 1, ...) when a
-// lane empties its moments. 52 instructions an entry for K = 12, 6 of them special functions (counted in the
-// sm_90a code of the inner loop), and 4 for loads and maxima; 24 more for K = 22; 8 bytes read.
+// lane empties its moments. 48 instructions an entry for K = 12, 6 of them special functions, and 2.5 for
+// loads and the loop (counted in the sm_90a code of the inner loop); 24 more for K = 22; 8 bytes read.
 //
 // Error budget, relative to exact arithmetic on the same logits. Quadrature: one_pass_weights.h. Sums: a lane
-// adds at most 192 terms before they join the record in a compensated sum (two floats), so the number of
-// tiles does not matter; terms are good to 2^-20.5. Together 1.5e-6 in D and in kappa, each times Σ_v
-// sqrt(p_v q_v).
+// adds at most 208 terms before they join the record in a compensated sum (two floats), so the number of
+// tiles does not matter; terms are good to 2^-20.5, and to 2^-19.5 where a logit lies more than 16 half log2
+// units above the reference. Together 1.5e-6 in D and in kappa, each times Σ_v sqrt(p_v q_v).
 #pragma once
 
 #include "cuda/arithmetic.h"
@@ -75,44 +75,52 @@ struct Moments {
     for (int i = 0; i < count; ++i) m[i] = 0;
   }
 
-  // a, b: student and teacher logit in half log2 units, relative to the references.
-  FLJSD_HOST_DEVICE void add(float a, float b, float phase_step) {
-    a = max_or_nan(a, negligible);  // −inf would make the phase NaN
-    b = max_or_nan(b, negligible);
+  // a, b: student and teacher logit in half log2 units, relative to the references. Neither is −inf, nor so
+  // far apart that their difference is infinite: the phase would be NaN, and with it m[1].
+  FLJSD_HOST_DEVICE void add_finite(float a, float b, float phase_step) {
     const float u = exp2_fast(a), v = exp2_fast(b);
-    // Products are rounded before they are added, here as in g[0]: where the models are equal all three sums
-    // have the same bits, every Φ_k too, and D and the gradient are 0 up to rounding in double. (__fmul_rn
-    // is never fused; a fused S_x would save two instructions an entry and cost 1e-7 there.)
-    m[count - 2] += rounded_product(u, u);
-    m[count - 1] += rounded_product(v, v);
-    const float theta = (b - a) * phase_step;
+    const float difference = b - a;
     float s1, c1, s5, c5;
-    sincos_fast(theta, s1, c1);
-    sincos_fast(5 * theta, s5, c5);
-    float g[5];
-    g[0] = rounded_product(u, v);
-    g[1] = g[0] * c1;
-    g[2] = g[0] * s1;
-    g[3] = g[1] * c1;
-    g[4] = g[1] * s1;
-    float w[rows];
-    w[1] = c5;
-    w[2] = s5;
-    w[3] = c5 * c5;
-    w[4] = c5 * s5;
+    sincos_fast(difference * phase_step, s1, c1);
+    sincos_fast(difference * (5 * phase_step), s5, c5);
+    // u goes with the functions of θ, v with those of 5θ, and all products are joined by fused additions:
+    // where the models are equal, S_x, S_y and every moment that is not 0 get the same bits, every Φ_k too,
+    // and D and the gradient are 0 up to rounding in double.
+    float column[5];
+    column[0] = u;
+    column[1] = u * c1;
+    column[2] = u * s1;
+    column[3] = column[1] * c1;
+    column[4] = column[1] * s1;
+    float row[rows];
+    row[0] = v;
+    row[1] = v * c5;
+    row[2] = v * s5;
+    row[3] = row[1] * c5;
+    row[4] = row[1] * s5;
     if constexpr (rows == 9) {
-      w[5] = w[3] * c5;
-      w[6] = w[3] * s5;
-      w[7] = w[3] * w[3];
-      w[8] = w[3] * w[4];
+      row[5] = row[3] * c5;
+      row[6] = row[3] * s5;
+      row[7] = row[5] * c5;
+      row[8] = row[5] * s5;
     }
+    m[count - 2] = fmaf(u, u, m[count - 2]);
+    m[count - 1] = fmaf(v, v, m[count - 1]);
     FLJSD_UNROLL
-    for (int l = 0; l < 5; ++l) m[l] += g[l];
-    FLJSD_UNROLL
-    for (int j = 1; j < rows; ++j) {
+    for (int j = 0; j < rows; ++j) {
       FLJSD_UNROLL
-      for (int l = 0; l < 5; ++l) m[5 * j + l] = fmaf(w[j], g[l], m[5 * j + l]);
+      for (int l = 0; l < 5; ++l) m[5 * j + l] = fmaf(row[j], column[l], m[5 * j + l]);
     }
+  }
+  // The same for any logits.
+  FLJSD_HOST_DEVICE void add(float a, float b, float phase_step) {
+    add_finite(max_or_nan(a, negligible), max_or_nan(b, negligible), phase_step);
+  }
+  // Whether add_finite() was right to be called: no phase was NaN, and no logit lay more than 32 half log2
+  // units above its reference (where it is rounded to 2^-20 of a unit: such terms are good to 2^-19.5).
+  FLJSD_HOST_DEVICE bool are_good() const {
+    constexpr float limit = 0x1p64f;
+    return m[count - 2] < limit && m[count - 1] < limit && fabsf(m[1]) < limit;
   }
 
   // Harmonic (j, l) of the totals: row j in {1, cos 5θ, sin 5θ, cos 10θ, ...}, column l in {1, cos θ, sin θ,

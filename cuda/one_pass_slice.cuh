@@ -34,6 +34,9 @@ __device__ __forceinline__ void reduce_scatter(const float (&values)[N], int lan
     }
   }
 }
+
+constexpr int batch_columns = 256;  // of a warp
+
 // Eight entries of a lane: two vectors of four, 32 vectors apart. Entries at or past the slice's end are
 // −inf.
 struct TileBatch {
@@ -43,14 +46,16 @@ struct TileBatch {
     x[4 * part] = x4.x, x[4 * part + 1] = x4.y, x[4 * part + 2] = x4.z, x[4 * part + 3] = x4.w;
     y[4 * part] = y4.x, y[4 * part + 1] = y4.y, y[4 * part + 2] = y4.z, y[4 * part + 3] = y4.w;
   }
-  // data and bias point to the lane's first entry; `left`: entries of the slice from there on; `whole`: more
-  // than enough for every lane of the warp.
-  __device__ __forceinline__ void load(const float* student, const float* teacher, int left, bool whole) {
-    if (whole) {
-      set(0, load4(student), load4(teacher));
-      set(1, load4(student + 128), load4(teacher + 128));
-      return;
-    }
+  // Where every lane's entries exist; the pointers are to this lane's first one.
+  __device__ __forceinline__ void load_part(int part, const float* student, const float* teacher) {
+    set(part, load4(student + 128 * part), load4(teacher + 128 * part));
+  }
+  __device__ __forceinline__ void load(const float* student, const float* teacher) {
+    load_part(0, student, teacher);
+    load_part(1, student, teacher);
+  }
+  // `left`: entries of the slice from the lane's first one on.
+  __device__ __forceinline__ void load_some(const float* student, const float* teacher, int left) {
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
       float4 x4 = make_float4(-infinity(), -infinity(), -infinity(), -infinity()), y4 = x4;
@@ -79,7 +84,7 @@ struct TileBatch {
   }
 };
 
-// The slice of a row that a warp sweeps, and its record.
+// The slice of a row that a warp sweeps, whole batches but for the row's end, and its record.
 struct Slice {
   Index row;
   int begin, end;
@@ -90,16 +95,12 @@ struct Slice {
     row = index / state.slices;
     const int slice = static_cast<int>(index % state.slices), columns = static_cast<int>(tile.columns);
     const int pieces = static_cast<int>(state.slices),
-              width = ((columns + pieces - 1) / pieces + 127) / 128 * 128;
+              width = ((columns + pieces - 1) / pieces + batch_columns - 1) / batch_columns * batch_columns;
     begin = slice * width;
     end = min(begin + width, columns);
     record = state.data + index * record_floats;
   }
 };
-
-__device__ __forceinline__ bool is_ignored(const Ignored& ignored, Index row) {
-  return ignored.labels != nullptr && ignored.labels[row] == ignored.ignore_index;
-}
 
 // The largest x and y of a batch, over the lane.
 __device__ __forceinline__ void batch_max(const TileBatch& b, float& x, float& y) {
