@@ -3,18 +3,19 @@
 
     python3 verify/tools/dlogits_rounding.py > data/measured/cpu/dlogits_rounding.csv
 
-Rows of 128256 logits. The rows of the weight are random with mean m and standard deviation s in every element, so
-that an error delta of the dlogits g costs, relative to the gradient and in the mean over such weights,
+Rows of 128256 logits. The rows of the weight are random with mean m and standard deviation s in every
+element, so that an error delta of the dlogits g costs, relative to the gradient and in the mean over such
+weights,
 
     sqrt((m * sum(delta))**2 + s**2 * sum(delta**2)) / (s * sqrt(sum(g**2))),
 
 because sum(g) = 0. Rounding of the result is not in it (1.66e-3). Ways:
 
     plain       round to nearest
-    feedback    every thread of 1024 adds what its earlier roundings took away, times a gain, to its next entry, as
-                far as that stays within half a unit in the last place
+    feedback    every thread of 1024 adds what its earlier roundings took away, times a gain, to its next
+                entry, as far as that stays within half a unit in the last place
     mean_row    what rounding took from the row is given back times the mean row of the weight
-    residuals   what rounding took from entries of a sixteenth of the row's bound is given back
+    residuals   what rounding took from entries of a sixteenth of the row's bound or more is given back
                 (cuda/rounding_residuals.h)
 """
 
@@ -85,7 +86,8 @@ def main():
                 own_square = (delta**2).sum()
                 squares[way] = (error + (ratio * delta.sum()) ** 2 + own_square, own + own_square)
         for way, (error, own) in squares.items():
-            print(f'"{name}",{spread},{ratio:.3f},{tokens},"{way}",{np.sqrt(error / total):.2e},{np.sqrt(own / total):.2e}')
+            errors = f"{np.sqrt(error / total):.2e},{np.sqrt(own / total):.2e}"
+            print(f'"{name}",{spread},{ratio:.3f},{tokens},"{way}",{errors}')
     return 0
 
 
