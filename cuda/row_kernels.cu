@@ -20,6 +20,7 @@
 
 #include "cuda/device_math.cuh"
 #include "cuda/failure.h"
+#include "cuda/ignored.cuh"
 #include "cuda/rounding_residuals.cuh"
 #include "cuda/row_divergence.cuh"
 #include "cuda/row_sums.cuh"
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
   };
 
   // The whole team takes this branch or none of it does.
-  if (a.logits.ignored.labels != nullptr && a.logits.ignored.labels[row] == a.logits.ignored.ignore_index) {
+  if (is_ignored(a.logits.ignored, row)) {
     if (team.rank == 0 && thread == 0) a.token_loss[row] = 0;
     if constexpr (with_gradient) finish_without_gradient(0);
     return;

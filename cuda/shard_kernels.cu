@@ -2,6 +2,7 @@
 #include "cuda/shard_kernels.h"
 
 #include "cuda/device_math.cuh"
+#include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 #include "cuda/shard_merge.cuh"
 
@@ -9,10 +10,6 @@ namespace fljsd::cuda {
 namespace {
 
 constexpr int warps_per_block = 8;
-
-__device__ __forceinline__ bool is_ignored(const Ignored& ignored, Index token) {
-  return ignored.labels != nullptr && ignored.labels[token] == ignored.ignore_index;
-}
 
 // One warp a token, lane k for frequency k.
 template <Basis basis>
