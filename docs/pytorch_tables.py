@@ -15,7 +15,8 @@ from pathlib import Path
 DATA = Path(__file__).resolve().parents[1] / "data" / "measured" / "h200"
 FILE = Path(__file__).resolve().parent / "pytorch.md"
 NAMES = {"torch-matmul": "the matrix products alone", "torch": "eager", "torch-compile": "`torch.compile`",
-         "liger": "Liger-Kernel", "fljsd": "`fljsd.torch`"}
+         "liger": "Liger-Kernel", "fljsd": "`fljsd.torch`",
+         "fljsd-16GiB": "`fljsd.torch`, `memory_budget=16 << 30`"}
 
 
 def rows(name):

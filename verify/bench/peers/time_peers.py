@@ -80,7 +80,9 @@ def peers(t, ours=False):
     if ours:
         from fljsd.torch import fused_linear_jsd
 
-        found["fljsd"] = lambda t: fused_linear_jsd(t.student_input, t.student_weight, t.teacher_input, t.teacher_weight)
+        for name, budget in (("fljsd", None), ("fljsd-16GiB", 16 << 30)):
+            found[name] = lambda t, budget=budget: fused_linear_jsd(
+                t.student_input, t.student_weight, t.teacher_input, t.teacher_weight, memory_budget=budget)
     return found
 
 

@@ -22,8 +22,8 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     temperature     divides the logits of both models; the loss is not multiplied by its square
     valid_vocab     entries at or past it do not exist; None: all do
     reduction       "batchmean": the mean over tokens that count; "sum"; or "none": [tokens], 0 where ignored
-    stage           a stage of the CUDA library, or "auto": fused without gradients, chunked-vocab with them
-    memory_budget   bytes of workspace that chunked stages may use; None: what the stage recommends
+    stage           a stage of the CUDA library, or "auto", which is "fused"
+    memory_budget   bytes of workspace that the stage may use, more is faster; None: what the stage recommends
 
     Input and weight of one model have one dtype: bf16, fp16 or fp32; on the CPU also fp64. There, the float64 reference
     runs, for tests. The loss is fp32 (fp64 for an fp64 student). Rows of a matrix may lie apart, their elements must be

@@ -49,10 +49,7 @@ class Plan:
         config.beta, config.temperature = options.beta, options.temperature
         config.reduction = library.REDUCTIONS[options.reduction]
         config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
-        stage = options.stage
-        if stage == "auto":  # `fused` would do the same, but set room aside for a forward pass alone as well
-            stage = "chunked-vocab" if config.gradients else "fused"
-        config.stage = stage.encode()
+        config.stage = ("fused" if options.stage == "auto" else options.stage).encode()
         config.memory_budget = options.memory_budget
         config.device = at["student_input"].device.index
         self._handle = ctypes.c_void_p()
