@@ -13,9 +13,8 @@ ShardSweep::ShardSweep(const Settings& s, const OnePassWeights (&weights)[2])
       mixture_(make_mixture(s.beta, s.temperature)),
       phase_step_{weights[FLJSD_FORWARD].phase_step, weights[FLJSD_FORWARD_BACKWARD].phase_step} {
   // As chunked_vocab.cpp chooses them.
-  const Index tokens = s.chunk_tokens > 0 ? s.chunk_tokens : s.tokens <= 1536 ? s.tokens : 2048;
-  token_blocks_ = cut(s.tokens, tokens, s.chunk_tokens > 0 ? 1 : 128);
-  const Index forward_bytes = std::max<Index>(103'000'000, s.memory_budget / 10 * 8);
+  token_blocks_ = cut(s.tokens, s.chunk_tokens > 0 ? s.chunk_tokens : 1024, s.chunk_tokens > 0 ? 1 : 128);
+  const Index forward_bytes = std::max<Index>(104'000'000, s.memory_budget / 10 * 8);
   tiles_ = {s.valid_vocab,
             s.chunk_vocab > 0 ? s.chunk_vocab : whole_waves(s.device, token_blocks_.size, 8, forward_bytes)};
   const Index bytes = std::max<Index>(1'000'000'000, s.memory_budget / 10 * 9);
