@@ -24,7 +24,7 @@ struct NormaliserSums {
   static constexpr int record_floats = normaliser_record;
   static constexpr Scans scans = Scans::every_tile;
   static constexpr bool takes_infinity = true;
-  static constexpr int pairs_at_once = 4;
+  static constexpr int pairs_at_once = 2;
 
   // Starts at the lowest finite number, so that −inf − x_ref is never NaN.
   struct Reference {
