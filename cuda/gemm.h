@@ -13,8 +13,8 @@
 
 namespace fljsd::cuda {
 
-// A cuBLASLt handle for the current device. All that live at once share one, whatever their plans and
-// threads: it holds no state of a product, and to make one takes longer than the rest of a small plan.
+// A cuBLASLt handle for the current device. All that live at once share one, so that a hundred plans that
+// are kept do not hold a hundred: it has no state of a product, and any thread may use it.
 class LtHandle {
  public:
   LtHandle();
