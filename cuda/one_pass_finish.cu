@@ -20,62 +20,31 @@ __device__ void write_without_distribution(Index row, float* token_loss, RowCons
   if (constants != nullptr) constants[row] = RowConstants{{}, nan_value(), 0};
 }
 
-// The sum of the slices first, first + step, ... of a row by one warp, lane k for frequency k.
+// A row's records.
 template <class M>
-__device__ FrequencySum add_slices(const float* records, Index first, Index step, Index slices, float scale,
-                                   float phase_step, int k, RowReferences& refs) {
-  const auto references = [&](Index slice) {
-    const float* at = records + (first + slice * step) * 2 * M::stride + M::values;
-    return RowReferences{{at[0], at[1]}, {at[2], at[3]}};
-  };
-  const Index count = ceil_div(slices - first, step);
-  refs = row_references(count, scale, references);
-  FrequencySum sum{0, 0, 0, 0};
-  for (Index s = 0; s < count; ++s) {
-    const float* record = records + (first + s * step) * 2 * M::stride;
-    const auto value = [&](int i) { return static_cast<double>(record[i]) + record[M::stride + i]; };
-    sum.add(k, refs, references(s), scale, phase_step, value(M::values - 2), value(M::values - 1),
-            value(k == 0 ? 0 : 2 * k - 1), k == 0 ? 0 : value(2 * k));
-  }
-  return sum;
-}
+struct Records {
+  const float* first;
 
-// Lane k finishes frequency k. Turning a slice takes about a microsecond, so where a row has many slices
-// `warps` warps share them; a block has warps_per_block / warps rows.
-template <Basis basis, int warps>
-__global__ void __launch_bounds__(32 * warps_per_block)
-    finish(const __grid_constant__ OnePassWeights weights, const __grid_constant__ Mixture m,
-           OnePassState state, Index rows, Ignored ignored, float* token_loss, RowConstants* constants) {
-  using M = Moments<basis>;
-  constexpr int rows_per_block = warps_per_block / warps;
-  const int warp = static_cast<int>(threadIdx.x) / 32, part = warp % warps;
-  const Index row = static_cast<Index>(blockIdx.x) * rows_per_block + warp / warps;
-  const int lane = static_cast<int>(threadIdx.x) % 32, k = min(lane, M::last);
-  if (row >= rows) return;  // with several warps a row: the whole block
-  if (is_ignored(ignored, row)) {
-    if (lane == 0 && part == 0) write_ignored(row, token_loss, constants);
-    return;
+  __device__ RowReferences references(Index slice) const {
+    const float* at = first + slice * 2 * M::stride + M::values;
+    return {{at[0], at[1]}, {at[2], at[3]}};
   }
-  const float* records = state.data + row * state.slices * 2 * M::stride;
-  const float scale = 0.5f * m.log2_scale;
-  RowReferences row_refs;
-  FrequencySum sum =
-      add_slices<M>(records, part, warps, state.slices, scale, weights.phase_step, k, row_refs);
-  if constexpr (warps > 1) {
-    static_assert(rows_per_block == 1);
-    __shared__ FrequencySum part_sums[warps][32];
-    __shared__ RowReferences part_refs[warps];
-    part_sums[part][lane] = sum;
-    if (lane == 0) part_refs[part] = row_refs;
-    __syncthreads();
-    if (part != 0) return;
-    row_refs = row_references(warps, scale, [&](Index p) { return part_refs[p]; });
-    sum = {0, 0, 0, 0};
-    for (int p = 0; p < warps; ++p) {
-      const FrequencySum& other = part_sums[p][lane];
-      sum.add(k, row_refs, part_refs[p], scale, weights.phase_step, other.x, other.y, other.re, other.im);
-    }
+  __device__ double value(Index slice, int i) const {
+    const float* record = first + slice * 2 * M::stride;
+    return static_cast<double>(record[i]) + record[M::stride + i];
   }
+  __device__ double sum_x(Index slice) const { return value(slice, M::values - 2); }
+  __device__ double sum_y(Index slice) const { return value(slice, M::values - 1); }
+  __device__ double re(Index slice, int k) const { return value(slice, k == 0 ? 0 : 2 * k - 1); }
+  __device__ double im(Index slice, int k) const { return k == 0 ? 0 : value(slice, 2 * k); }
+};
+
+// From the sums of a row, frequency k in lane k of a warp.
+template <class M>
+__device__ void finish_sums(FrequencySum sum, int lane, const RowReferences& refs,
+                            const OnePassWeights& weights, const Mixture& m, Index row, float* token_loss,
+                            RowConstants* constants) {
+  const int k = min(lane, M::last);
   if (!sum.has_distribution()) {
     if (lane == 0) write_without_distribution(row, token_loss, constants);
     return;
@@ -88,7 +57,87 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   if (lane != 0) return;
   const MixtureFinish finished = finish_mixture(d_sum, kappa_sum, weights.beta);
   token_loss[row] = static_cast<float>(finished.divergence);
-  if (constants != nullptr) constants[row] = mixture_constants(finished, row_refs, sum.x, sum.y, m);
+  if (constants != nullptr) constants[row] = mixture_constants(finished, refs, sum.x, sum.y, m);
+}
+
+// Few slices: a warp a row.
+template <Basis basis>
+__global__ void __launch_bounds__(32 * warps_per_block)
+    finish(const __grid_constant__ OnePassWeights weights, const __grid_constant__ Mixture m,
+           OnePassState state, Index rows, Ignored ignored, float* token_loss, RowConstants* constants) {
+  using M = Moments<basis>;
+  const Index row = static_cast<Index>(blockIdx.x) * warps_per_block + static_cast<Index>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, k = min(lane, M::last);
+  if (row >= rows) return;
+  if (is_ignored(ignored, row)) {
+    if (lane == 0) write_ignored(row, token_loss, constants);
+    return;
+  }
+  const Records<M> records{state.data + row * state.slices * 2 * M::stride};
+  const float scale = 0.5f * m.log2_scale;
+  const RowReferences refs =
+      row_references(state.slices, scale, [&](Index s) { return records.references(s); });
+  FrequencySum sum{0, 0, 0, 0};
+  for (Index s = 0; s < state.slices; ++s) {
+    sum.add(k, refs, records.references(s), scale, weights.phase_step, records.sum_x(s), records.sum_y(s),
+            records.re(s, k), records.im(s, k));
+  }
+  finish_sums<M>(sum, lane, refs, weights, m, row, token_loss, constants);
+}
+
+// Many slices: a block a row. Turning one frequency of one slice takes a few hundred instructions in double,
+// so threads share those, a batch of slices at a time; one warp adds them up in order.
+template <Basis basis>
+__global__ void __launch_bounds__(32 * warps_per_block)
+    finish_many(const __grid_constant__ OnePassWeights weights, const __grid_constant__ Mixture m,
+                OnePassState state, Ignored ignored, float* token_loss, RowConstants* constants) {
+  using M = Moments<basis>;
+  constexpr int batch = 48, frequencies = M::last + 1;
+  struct Complex {
+    double re, im;
+  };
+  __shared__ RowReferences row_refs;
+  __shared__ Shrink shrink[batch];
+  __shared__ Complex turned[batch][frequencies];
+  const Index row = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x), k = min(thread % 32, M::last);
+  const bool adds = thread < 32;
+  if (is_ignored(ignored, row)) {
+    if (thread == 0) write_ignored(row, token_loss, constants);
+    return;
+  }
+  const Records<M> records{state.data + row * state.slices * 2 * M::stride};
+  const float scale = 0.5f * m.log2_scale;
+  if (adds) {
+    const RowReferences refs =
+        row_references(state.slices, scale, [&](Index s) { return records.references(s); });
+    if (thread == 0) row_refs = refs;
+  }
+  __syncthreads();
+  FrequencySum sum{0, 0, 0, 0};
+  for (Index first = 0; first < state.slices; first += batch) {
+    const int count = static_cast<int>(min(Index{batch}, state.slices - first));
+    for (int i = thread; i < count * frequencies; i += 32 * warps_per_block) {
+      const int s = i / frequencies, frequency = i % frequencies;
+      const Turn turn(records.references(first + s), row_refs, scale, weights.phase_step);
+      Complex phi{records.re(first + s, frequency), records.im(first + s, frequency)};
+      turn.turn(frequency, phi.re, phi.im);
+      turned[s][frequency] = phi;
+    }
+    for (int s = thread; s < count; s += 32 * warps_per_block) {
+      const Turn turn(records.references(first + s), row_refs, scale, weights.phase_step);
+      shrink[s] = Shrink(turn);
+    }
+    __syncthreads();
+    if (adds) {
+      for (int s = 0; s < count; ++s) {
+        sum.add(shrink[s], records.sum_x(first + s), records.sum_y(first + s), turned[s][k].re,
+                turned[s][k].im);
+      }
+    }
+    __syncthreads();
+  }
+  if (adds) finish_sums<M>(sum, thread, row_refs, weights, m, row, token_loss, constants);
 }
 
 // One thread a token.
@@ -128,13 +177,15 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
                    float* token_loss, RowConstants* constants) {
   const char* doing = "finishing the one-pass statistics";
   if (kind == Divergence::mixture) {
-    const bool many = state.slices >= warps_per_block;
-    const auto kernel =
-        basis == Basis::twelve
-            ? (many ? finish<Basis::twelve, warps_per_block> : finish<Basis::twelve, 1>)
-            : (many ? finish<Basis::twenty_two, warps_per_block> : finish<Basis::twenty_two, 1>);
-    launch(doing, kernel, grid_of(many ? rows : ceil_div(rows, warps_per_block)), 32 * warps_per_block,
-           stream, weights, mixture, state, rows, ignored, token_loss, constants);
+    if (state.slices >= warps_per_block) {
+      launch(doing, basis == Basis::twelve ? finish_many<Basis::twelve> : finish_many<Basis::twenty_two>,
+             grid_of(rows), 32 * warps_per_block, stream, weights, mixture, state, ignored, token_loss,
+             constants);
+    } else {
+      launch(doing, basis == Basis::twelve ? finish<Basis::twelve> : finish<Basis::twenty_two>,
+             grid_of(ceil_div(rows, warps_per_block)), 32 * warps_per_block, stream, weights, mixture, state,
+             rows, ignored, token_loss, constants);
+    }
   } else {
     launch(doing,
            kind == Divergence::teacher_kl ? finish_endpoint<Divergence::teacher_kl>
