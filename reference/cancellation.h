@@ -18,8 +18,9 @@ namespace fljsd {
 
 template <class Real>
 Real psi(const Real& d) {
-  using std::expm1;
+  using std::exp, std::expm1;
   if (pivot(d) == -std::numeric_limits<double>::infinity()) return 1;  // 0·inf otherwise
+  if (pivot(d) < -2) return 1 + (d - 1) * exp(d);  // below, d·e and d would cancel: all digits of d = −1e302
   const Real e = expm1(d);
   return d * e + (d - e);
 }

@@ -17,6 +17,8 @@
 // holds for intervals (see real.h).
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -136,6 +138,21 @@ Real gradient_term(const LogRatio<Real>& entry, const Real& beta, const Real& kl
   return weight * entry.q() * (log_q_over_m(entry, beta) - kl);
 }
 
+// (y − x) − (base_y − base_x), by whichever order of subtracting forms the smaller numbers and so rounds
+// less: across the models, where they share an offset, or within each, where the logits of one lie far from
+// the other's. Across, a teacher near 1e38 would swallow the student's logits, and q of its top entry with
+// them.
+template <class Real>
+Real difference_of_gaps(const Real& x, const Real& y, const Real& base_x, const Real& base_y) {
+  const Real across = y - x, across_bases = base_y - base_x;
+  const Real within_x = x - base_x, within_y = y - base_y;
+  const auto larger = [](const Real& a, const Real& b) {
+    return std::max(std::abs(pivot(a)), std::abs(pivot(b)));
+  };
+  return larger(across, across_bases) <= larger(within_x, within_y) ? Real(across - across_bases)
+                                                                    : Real(within_y - within_x);
+}
+
 template <class Real>
 bool normalise(std::span<Real> x, std::span<Real> y) {
   using std::exp, std::expm1, std::log, std::log1p;
@@ -164,21 +181,25 @@ bool normalise(std::span<Real> x, std::span<Real> y) {
   const Real max_x = x[top_x], max_y = y[top_y];
   const Real log_sum_x = log_sum(x, max_x), log_sum_y = log_sum(y, max_y);
 
-  // d_v = (y_v − x_v) − shift with shift = lse(y) − lse(x). When the two rows are close up to an offset r,
-  // the two log-sum-exps cancel, but shift = r + log Σ q·e^{(y − x) − r} does not.
-  const Real r = y[top_x] - x[top_x];
+  // d_v = gap_v − shift with gap_v = (y_v − x_v) − offset and shift = lse(y) − lse(x) − offset, for any
+  // offset. When the two rows are close up to an offset, the two log-sum-exps cancel, but shift = log Σ
+  // q·e^gap does not; its offset is that of the student's top entry. Otherwise it is the difference of the
+  // maxima.
+  const auto close_gap = [&, base_x = x[top_x], base_y = y[top_x]](std::size_t v) {
+    return difference_of_gaps(x[v], y[v], base_x, base_y);
+  };
+  const auto far_gap = [&](std::size_t v) { return difference_of_gaps(x[v], y[v], max_x, max_y); };
   bool close = true;
   for (std::size_t v = 0; v < x.size() && close; ++v) {
     const bool no_x = pivot(x[v]) == -infinity, no_y = pivot(y[v]) == -infinity;
-    close = no_x || no_y ? no_x && no_y : std::abs(pivot(Real((y[v] - x[v]) - r))) <= 1;
+    close = no_x || no_y ? no_x && no_y : std::abs(pivot(close_gap(v))) <= 1;
   }
-  const Real offset = close ? r : Real(max_y - max_x);
   Real shift = log_sum_y - log_sum_x;
   if (close) {
     Sum<Real> sum;
     for (std::size_t v = 0; v < x.size(); ++v) {
       if (pivot(x[v]) == -infinity) continue;
-      sum.add(exp((x[v] - max_x) - log_sum_x) * expm1((y[v] - x[v]) - r));
+      sum.add(exp((x[v] - max_x) - log_sum_x) * expm1(close_gap(v)));
     }
     shift = log1p(sum.value());
   }
@@ -188,7 +209,7 @@ bool normalise(std::span<Real> x, std::span<Real> y) {
     const Real d = no_x && no_y ? Real(0)
                    : no_x       ? Real(infinity)
                    : no_y       ? Real(-infinity)
-                                : Real(((y[v] - x[v]) - offset) - shift);
+                                : Real((close ? close_gap(v) : far_gap(v)) - shift);
     x[v] = pivot(d) > 0 ? log_p : log_q;
     y[v] = d;
   }

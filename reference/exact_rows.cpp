@@ -105,11 +105,45 @@ Real sum_over_pieces(std::span<const Real> log_larger, std::span<const Real> d, 
   return sum.value();
 }
 
+// The largest entry; nothing if one is NaN or +inf, or none is finite. `logits` are those of `exact`,
+// rounded.
+template <class Real>
+std::optional<std::size_t> top_entry(const std::vector<ExactValue>& exact, const std::vector<Real>& logits) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::size_t top = 0;
+  for (std::size_t v = 0; v < exact.size(); ++v) {
+    const double value = pivot(logits[v]), largest = pivot(logits[top]);
+    if (!(value < infinity)) return std::nullopt;
+    if (value > largest ||
+        (value == largest && value > -infinity && (exact[v] - exact[top]).to<double>() > 0))
+      top = v;
+  }
+  return pivot(logits[top]) == -infinity ? std::nullopt : std::optional(top);
+}
+
+// Subtracts the largest logit from all, before anything is rounded: softmax does not notice. An interval's
+// width is a share of the number that it is about, so that of a logit of 1e302 would leave nothing of e^{x −
+// max}. A difference outside the range of double counts as infinite, as everywhere.
+template <class Real>
+void subtract_largest(const std::vector<ExactValue>& exact, double temperature, Threads threads,
+                      std::vector<Real>& logits) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const std::optional<std::size_t> top = top_entry(exact, logits);
+  if (!top) return;
+  const Real divisor = temperature;
+  for_pieces(threads, static_cast<Index>(exact.size()), row_grain, [&](Index first, Index last) {
+    for (auto v = static_cast<std::size_t>(first); v < static_cast<std::size_t>(last); ++v)
+      if (pivot(logits[v]) > -infinity) logits[v] = (exact[v] - exact[*top]).template to<Real>() / divisor;
+  });
+}
+
 }  // namespace
 
 template <class Real>
 RowResult<Real> evaluate(const ExactRow& row, const Options& options, bool with_gradient, Threads threads) {
   LogitRows<Real> rows = logits_of<Real>(row, options.temperature, threads);
+  subtract_largest(row.student, options.temperature, threads, rows.student);
+  subtract_largest(row.teacher, options.temperature, threads, rows.teacher);
   RowResult<Real> result;
   result.exists = normalise(std::span<Real>(rows.student), std::span<Real>(rows.teacher));
   if (!result.exists) {

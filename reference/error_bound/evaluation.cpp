@@ -183,6 +183,18 @@ double textbook_error(const EvaluatedRow& evaluated, const FormulaArithmetic& ar
   return divergence;
 }
 
+// What difference_of_gaps() rounds, in units of u, its last subtraction excepted: the two differences that it
+// subtracts. Where both orders form numbers of about the same size, either may have been taken.
+double gap_magnitude(double x, double y, double base_x, double base_y) {
+  const double across = std::abs(y - x), across_bases = std::abs(base_y - base_x);
+  const double within_x = std::abs(x - base_x), within_y = std::abs(y - base_y);
+  constexpr double clear = 1 + 0x1p-20;
+  const double across_size = std::max(across, across_bases), within_size = std::max(within_x, within_y);
+  if (across_size > clear * within_size) return within_x + within_y;
+  if (within_size > clear * across_size) return across + across_bases;
+  return std::max(across + across_bases, within_x + within_y);
+}
+
 // How far log_larger and d of normalise() are off, in float64.
 struct NormalisedError {
   std::vector<double> log_q, log_p, d;
@@ -218,31 +230,33 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
     if (finite_x(v) && (top_x == n || evaluated.x[v] > evaluated.x[top_x])) top_x = v;
     if (finite_y(v) && (top_y == n || evaluated.y[v] > evaluated.y[top_y])) top_y = v;
   }
-  const double r = evaluated.y[top_x] - evaluated.x[top_x];
+  const auto close_gap = [&](std::size_t v) {
+    return std::abs(
+        difference_of_gaps(evaluated.x[v], evaluated.y[v], evaluated.x[top_x], evaluated.y[top_x]));
+  };
+  const auto close_magnitude = [&](std::size_t v) {
+    return gap_magnitude(evaluated.x[v], evaluated.y[v], evaluated.x[top_x], evaluated.y[top_x]);
+  };
   bool close = finite_y(top_x);
   for (std::size_t v = 0; v < n && close; ++v)
-    close = finite_x(v) == finite_y(v) &&
-            (!finite_x(v) || std::abs((evaluated.y[v] - evaluated.x[v]) - r) <= 1.001);
+    close = finite_x(v) == finite_y(v) && (!finite_x(v) || close_gap(v) <= 1.001);
   // A row at the edge of "close" may have been evaluated either way: such a row gets the larger bound.
   bool surely_close = close;
-  for (std::size_t v = 0; v < n && surely_close; ++v)
-    surely_close = !finite_x(v) || std::abs((evaluated.y[v] - evaluated.x[v]) - r) <= 0.999;
+  for (std::size_t v = 0; v < n && surely_close; ++v) surely_close = !finite_x(v) || close_gap(v) <= 0.999;
 
-  double close_shift = 0, far_shift = 0, offset_size = 0;
+  double close_shift = 0, far_shift = 0;
   if (close) {
     for (std::size_t v = 0; v < n; ++v) {
       if (!finite_x(v)) continue;
-      const double difference = std::abs(evaluated.y[v] - evaluated.x[v]);
-      const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - r);
+      const double w = close_gap(v);
       // e^{|w|} − 1 <= 1.72·|w| for |w| <= 1, relative to the same probability on the other side
-      close_shift += std::exp(row.log_p[v]) *
-                     (u * (difference + w) + 1.75 * w * (log_q[v] + u * (6 + std::abs(row.log_q[v]))));
+      close_shift += std::exp(row.log_p[v]) * (u * (close_magnitude(v) + w) +
+                                               1.75 * w * (log_q[v] + u * (6 + std::abs(row.log_q[v]))));
     }
     const double shift = finite_y(top_x) ? std::abs(row.log_p[top_x] - row.log_q[top_x]) : 0;
     close_shift += 4 * u * shift;
   }
   if (!surely_close) {
-    offset_size = std::abs(evaluated.y[top_y] - evaluated.x[top_x]);
     far_shift = q_sum + p_sum + 2 * u * (std::abs(row.log_q[top_x]) + std::abs(row.log_p[top_y]));
   }
 
@@ -250,18 +264,15 @@ NormalisedError normalised_error(const EvaluatedRow& evaluated, double u) {
   for (std::size_t v = 0; v < n; ++v) {
     if (!finite_x(v) || !finite_y(v)) continue;
     const double d = std::abs(row.log_p[v] - row.log_q[v]);
-    const double difference = std::abs(evaluated.y[v] - evaluated.x[v]);
     double here = 0;
-    if (close) {
-      // With e_v the rounding of y_v − x_v, d_v is off by e_v − Σ q·e: r leaves both parts, whatever it is.
-      const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - r);
-      here = u * (difference + w + 2 * d) + close_shift;
-    }
+    // With e_v the error of gap_v, d_v is off by e_v − Σ q·e.
+    if (close) here = u * (close_magnitude(v) + close_gap(v) + 2 * d) + close_shift;
     if (!surely_close) {
-      const double offset = evaluated.y[top_y] - evaluated.x[top_x];
-      const double w = std::abs((evaluated.y[v] - evaluated.x[v]) - offset);
-      // At the common top entry the offset is the same rounded difference, and is subtracted again.
-      const double rounding = v == top_x && v == top_y ? 0 : difference + offset_size;
+      const double base_x = evaluated.x[top_x], base_y = evaluated.y[top_y];
+      const double w = std::abs(difference_of_gaps(evaluated.x[v], evaluated.y[v], base_x, base_y));
+      // A common top entry has no gap at all.
+      const double rounding =
+          v == top_x && v == top_y ? 0 : gap_magnitude(evaluated.x[v], evaluated.y[v], base_x, base_y);
       here = std::max(here, u * (rounding + w + 2 * d) + far_shift);
     }
     error.d[v] = here;

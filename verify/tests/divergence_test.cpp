@@ -83,6 +83,32 @@ Rows random_rows(std::uint64_t seed, bool with_zeros) {
   return rows;
 }
 
+// Catches: differences of logits across the models, in which a model whose logits lie far apart swallows the
+// other's logits: beside a teacher near 1e38, q of the teacher's top entry was off by a third.
+TEST(Divergence, FarLogitsOfOneModelLeaveTheOthersProbabilitiesAlone) {
+  const Row near = {0.75, -0.5, 0.25, 1.5}, direction = {-0.5, -0.125, -1, -0.125};
+  const auto truth = definition::softmax(definition::widen(near));
+  // row_bounds.h, with R and V of the near row: its log-probability is off by u·(4R + 4·log V + 4). At the
+  // far model's top entries it is the smaller one, formed from log p = −log 2 or 0 and d, whose error is u·(R
+  // + 2|d|), |d| <= R + log V, and that of both log-sums.
+  const double allowed = u * (8 * range(near) + 8 * std::log(4.0) + 16);
+  for (const double size : {1e3, 1e17, 1e30, 1e38, -1e38, 1e300}) {
+    Row far;
+    for (double part : direction) far.push_back(size * part);
+    for (const bool teacher_is_far : {true, false}) {
+      const Outcome<double> out =
+          teacher_is_far ? evaluate<double>(near, far, 0.5) : evaluate<double>(far, near, 0.5);
+      ASSERT_TRUE(out.exists);
+      for (std::size_t v = 0; v < near.size(); ++v) {
+        const LogRatio<double> entry{out.log_larger[v], out.d[v]};
+        const double got = teacher_is_far ? entry.q() : entry.p();
+        EXPECT_TRUE(error(got, truth[v]) <= allowed * pivot(truth[v]))
+            << size << ' ' << teacher_is_far << ' ' << v;
+      }
+    }
+  }
+}
+
 // Catches: any formula of the spec that is not the definition, in any branch.
 RC_GTEST_PROP(Divergence, IsTheDefinition, (std::uint64_t seed, bool with_zeros)) {
   const Rows rows = random_rows(seed, with_zeros);

@@ -9,6 +9,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
+#include "verify/cases/recipe.h"
 #include "verify/tests/small_problem.h"
 
 namespace fljsd {
@@ -123,6 +124,25 @@ RC_GTEST_PROP(Certify, EnclosesTheHundredDigitResult, (std::uint64_t seed)) {
       expect_encloses(certified.student_bias_grad[v], truth.student_bias_grad[v]);
   }
   RC_ASSERT(!testing::Test::HasFailure());
+}
+
+// Catches: intervals of logits that are as wide as their digits tell relative to logits of 1e302, which
+// leaves nothing of e^{x − max}: no value of this case was settled.
+TEST(Certify, SettlesLogitsOfAnySize) {
+  const Case c = make_case(parse_recipe(
+      "family=subnormal tokens=5 hidden=15 vocab=2 seed=481519 dtype=f16 teacher_input=f64 student_bias=f32 "
+      "bias=teacher beta=0.3333333333333333 temperature=3.210979626451659"));
+  const CertifiedResult result = certify(c.problem(), c.options, Wanted::all());
+  ASSERT_TRUE(result.loss);
+  EXPECT_TRUE(result.loss->rounds_to);
+  for (const auto* values : {&result.token_loss, &result.student_input_grad, &result.student_weight_grad,
+                             &result.student_bias_grad}) {
+    EXPECT_FALSE(values->empty());
+    // Where two weights are equal, an input's gradient is a sum that cancels exactly, and keeps the width of
+    // its terms: of 160 digits, numbers of at most 100.
+    for (const Enclosure& enclosure : *values)
+      EXPECT_TRUE(enclosure.rounds_to || enclosure.hi - enclosure.lo < 1e-155) << enclosure.lo_text;
+  }
 }
 
 void expect_zero(const Enclosure& enclosure) {
