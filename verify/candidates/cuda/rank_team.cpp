@@ -2,6 +2,7 @@
 #include "verify/candidates/cuda/rank_team.h"
 
 #include <array>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,11 @@ int count_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+int most_ranks() {
+  const int gpus = count_gpus();
+  return gpus > 0 && std::getenv("FLJSD_RANKS_SHARE_GPUS") != nullptr ? 64 : gpus;
+}
+
 RankTeam::RankTeam(const RankGrid& grid, std::int64_t timeout_ms)
     : grid_(grid),
       timeout_ms_(timeout_ms),
@@ -33,7 +39,7 @@ RankTeam::RankTeam(const RankGrid& grid, std::int64_t timeout_ms)
   const bool cut_vocab = grid.vocab > 1 || grid.communicates_alone;
   const bool cut_tokens = grid.tokens > 1 || grid.communicates_alone;
   if (cut_vocab || cut_tokens) check_call(fljsd_distributed_available(nullptr));
-  if (count_gpus() < grid.ranks()) {
+  if (most_ranks() < grid.ranks()) {
     throw std::runtime_error(std::to_string(grid.ranks()) + " ranks need as many GPUs, but there " +
                              (count_gpus() == 1 ? "is 1." : "are " + std::to_string(count_gpus()) + "."));
   }
@@ -81,7 +87,7 @@ void RankTeam::run(const std::function<void(int rank)>& body) const {
   for (int rank = 0; rank < grid_.ranks(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        if (cudaSetDevice(rank) != cudaSuccess)
+        if (cudaSetDevice(rank % count_gpus()) != cudaSuccess)
           throw std::runtime_error("GPU " + std::to_string(rank) + " cannot be used.");
         body(rank);
       } catch (...) {

@@ -12,6 +12,9 @@ namespace fljsd {
 
 // How many GPUs this process sees; 0 without a driver.
 int count_gpus();
+// How many ranks it can have: as many as GPUs. With the environment variable FLJSD_RANKS_SHARE_GPUS set, any
+// number, rank r on GPU r mod GPUs: for tests against a stand-in for NCCL, which itself refuses that.
+int most_ranks();
 
 // `vocab` ranks share the vocabulary of each token part, `tokens` ranks the tokens of each shard; rank r has
 // shard r mod vocab and token part r div vocab, and GPU r.
