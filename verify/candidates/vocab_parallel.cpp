@@ -91,12 +91,13 @@ CandidateEntry vocab_parallel_entry() {
 std::unique_ptr<Candidate> make_vocab_parallel_candidate() {
   const std::string refused = "candidate is 'cuda:vocab-parallel', but it cannot run here: ";
   const int gpus = count_gpus();
-  if (gpus < 2) {
+  const bool shared = most_ranks() > gpus;  // rank_team.h
+  if (gpus < 2 && !shared) {
     throw std::invalid_argument(refused + "it takes two GPUs or more, and there " +
                                 (gpus == 1 ? "is 1." : "is none."));
   }
   try {
-    return std::make_unique<VocabParallel>(gpus);
+    return std::make_unique<VocabParallel>(shared ? 3 : gpus);
   } catch (const std::runtime_error& error) {
     throw std::invalid_argument(refused + error.what());
   }
