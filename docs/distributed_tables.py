@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of distributed.md between their markers from data/measured/h200x2/benchmark.json and link_rates.json.
+"""Writes the tables of distributed.md between their markers: measurements from data/measured/h200x2/benchmark.json and
+link_rates.json, where there are any, and predictions from data/predicted/distributed.json.
 
     python3 docs/distributed_tables.py           writes them anew
     python3 docs/distributed_tables.py --check   fails if the document has others
+    python3 docs/distributed_tables.py --inputs  first takes the times of one GPU from data/measured/h200/benchmark.json
+                                                 into data/predicted/distributed.json
 
-Plain Python. Without the files the document is left as it is.
+Plain Python.
 """
 import json
 import re
 import sys
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parents[1] / "data" / "measured" / "h200x2"
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "data" / "measured" / "h200x2"
+INPUTS = ROOT / "data" / "predicted" / "distributed.json"
+ONE_GPU = ROOT / "data" / "measured" / "h200" / "benchmark.json"
 FILE = Path(__file__).resolve().parent / "distributed.md"
 PASSES = {"forward": "forward", "forward_backward": "forward and gradients"}
 RECORD_BYTES = {"forward": 256, "forward_backward": 448}
@@ -72,16 +78,7 @@ def times(bench, links):
         yield ""
 
 
-def rates(links):
-    gather = [r for r in links["results"] if r["operation"] == "all_gather"]
-    latency = min(r["ms"] for r in links["results"])
-    return latency, max(r["bus_gb_per_s"] for r in links["results"]), gather
-
-
 def links_table(bench, links):
-    if links is None:
-        return
-    latency, rate, _ = rates(links)
     yield f"| NCCL on {links['ranks']} GPUs, one process each | tokens | bytes | time | rate |"
     yield "|---|---|---|---|---|"
     for r in links["results"]:
@@ -89,22 +86,36 @@ def links_table(bench, links):
                f"{r['bus_gb_per_s']:.1f} GB/s |")
 
 
-def predicted(bench, links):
-    if links is None:
-        return
-    found, (alpha, rate, _) = by_key(bench), rates(links)
-    hidden, per_ms = bench["hidden"], rate * 1e6
-    yield f"With $\\alpha$ = {1000 * alpha:.0f} µs and $B$ = {rate:.0f} GB/s:"
+def take_inputs():
+    """Times of one GPU, and what is assumed of links that were not measured."""
+    bench = json.loads(ONE_GPU.read_text())
+    passes = {"forward": "forward", "full": "forward_backward", "forward_backward": "forward_backward"}
+    found = {}
+    for row in bench["rows"]:
+        if row["variant"] == "chunked-vocab" and row["inputs"] == "uniform" and row["pass"] in passes:
+            found.setdefault(passes[row["pass"]], {})[str(row["tokens"])] = row["median_ms"]
+    record = {
+        "one_gpu": {"stage": "chunked-vocab", "inputs": "uniform", "gpu": bench["gpu"], "vocab": bench["vocab"],
+                    "hidden": bench["hidden"], "from": "data/measured/h200/benchmark.json",
+                    "commit": bench["commit"], "timestamp": bench["timestamp"], "ms": found},
+        "assumed": {"gb_per_s": 300, "latency_us": 30,
+                    "why": "two thirds of the 450 GB/s that NVIDIA's data sheet gives for one direction of an H200's "
+                           "NVLink (900 GB/s in both), and a generous time for the smallest exchange; not measured"}}
+    INPUTS.parent.mkdir(exist_ok=True)
+    INPUTS.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def predicted(inputs):
+    one, assumed = inputs["one_gpu"], inputs["assumed"]
+    alpha, per_ms, hidden = assumed["latency_us"] / 1000, assumed["gb_per_s"] * 1e6, one["hidden"]
+    yield (f"$t_1$: stage `{one['stage']}`, {one['gpu']}, vocab {one['vocab']}, hidden {hidden}, of `{one['from']}`, "
+           f"{one['timestamp'][:10]}. Assumed: $\\alpha$ = {assumed['latency_us']} µs, $B$ = {assumed['gb_per_s']} GB/s: "
+           f"{assumed['why']}.")
     yield ""
-    yield "| tokens of a host | pass | one GPU | lost on 2 besides | 8 GPUs, vocab | 8 GPUs, tokens | 64 GPUs, 8 by 8 |"
+    yield "| tokens of a host | pass | one GPU | 2 GPUs, vocab | 8 GPUs, vocab | 8 GPUs, tokens | 64 GPUs, 8 by 8 |"
     yield "|---|---|---|---|---|---|---|"
     for which, title in PASSES.items():
-        for tokens in sizes(bench):
-            one, two = found.get(("chunked-vocab", which, tokens)), found.get(("vocab-parallel", which, tokens))
-            cut = found.get(("token-parallel", which, tokens))
-            if one is None or two is None or cut is None:
-                continue
-            t1 = one["ms_median"]
+        for tokens, t1 in sorted((int(tokens), ms) for tokens, ms in one["ms"].get(which, {}).items()):
 
             def exchange(ranks):
                 ms = alpha + RECORD_BYTES[which] * (ranks - 1) * tokens / per_ms
@@ -112,25 +123,28 @@ def predicted(bench, links):
                     ms += alpha + 8 * (ranks - 1) / ranks * tokens * hidden / per_ms
                 return ms
 
-            lost = max(0.0, 2 * (two["ms_median"] - exchange(2)) / t1 - 1)
-            lost_tokens = max(0.0, 2 * (cut["ms_median"] - alpha) / t1 - 1)
-            vocab_8 = t1 / 8 * (1 + lost) + exchange(8)
-            tokens_8 = t1 / 8 * (1 + lost_tokens) + alpha
-            grid = vocab_8 + alpha  # every host has these tokens, and waits for the others' counts
-            yield (f"| {tokens} | {title} | {t1:.2f} ms | {100 * lost:.1f} % | {t1 / 8 / vocab_8:.2f} | {t1 / 8 / tokens_8:.2f} | "
-                   f"{t1 / 8 / grid:.2f} |")
+            counts = alpha * (1 if which == "forward" else 2)
+            times = [(2, t1 / 2 + exchange(2)), (8, t1 / 8 + exchange(8)), (8, t1 / 8 + counts),
+                     (8, t1 / 8 + exchange(8) + counts)]
+            yield f"| {tokens} | {title} | {t1:.2f} ms | " + " | ".join(
+                f"{t1 / ranks / ms:.2f}" for ranks, ms in times) + " |"
 
 
 def main():
+    if "--inputs" in sys.argv[1:]:
+        take_inputs()
     bench_file, links_file = DATA / "benchmark.json", DATA / "link_rates.json"
-    if not bench_file.exists():
-        return
-    bench = json.loads(bench_file.read_text())
+    bench = json.loads(bench_file.read_text()) if bench_file.exists() else None
     links = json.loads(links_file.read_text()) if links_file.exists() else None
+    tables = {"predicted": predicted(json.loads(INPUTS.read_text()))}
+    if bench is not None:
+        tables.update(machine=machine(bench, links), times=times(bench, links))
+    if links is not None:
+        tables["links"] = links_table(bench, links)
     text = was = FILE.read_text()
-    for marker, table in (("machine", machine), ("times", times), ("links", links_table), ("predicted", predicted)):
+    for marker, lines in tables.items():
         begin, end = f"<!-- begin:{marker} -->\n", f"<!-- end:{marker} -->"
-        body = "\n".join(table(bench, links)).rstrip("\n")
+        body = "\n".join(lines).rstrip("\n")
         body = body + "\n" if body else ""
         text, count = re.subn(f"{begin}.*?{end}", lambda _, body=body, begin=begin, end=end: begin + body + end, text,
                               flags=re.S)
