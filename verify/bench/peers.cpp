@@ -23,6 +23,7 @@ std::vector<BenchRow> parse_peers(const std::string& text) {
     json.at("variant").get_to(row.variant);
     json.at("tokens").get_to(row.tokens);
     json.at("pass").get_to(row.pass);
+    row.baseline = baseline_of(row);
     json.at("milliseconds").get_to(row.milliseconds);
     row.device_bytes = json.at("memory_bytes").get<std::int64_t>();
     rows.push_back(row);

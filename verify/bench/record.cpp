@@ -28,6 +28,7 @@ Json to_json(const BenchRow& r) {
           {"tokens", r.tokens},
           {"pass", r.pass},
           {"variant", r.variant},
+          {"baseline", r.baseline},
           {"milliseconds", r.milliseconds},
           {"median_ms", r.median()},
           {"p10_ms", r.quantile(0.1)},
@@ -85,6 +86,8 @@ BenchRow row_from(const Json& json) {
   read(json, "weight_grad_error", r.weight_grad_error);
   json.at("outputs_repeat").get_to(r.outputs_repeat);
   read(json, "plan", r.plan);
+  r.baseline = baseline_of(r);
+  read(json, "baseline", r.baseline);
   return r;
 }
 
@@ -101,6 +104,13 @@ ClockRow clock_from(const Json& json) {
 }
 
 }  // namespace
+
+std::string baseline_of(const BenchRow& row) {
+  if (row.pass == "forward") return "G2";
+  const bool twice = row.variant.starts_with("chunked-vocab") ||
+                     row.plan.find("forward and backward: chunked-vocab") != std::string::npos;
+  return twice ? "G6" : "G4";
+}
 
 double BenchRow::quantile(double p) const {
   if (milliseconds.empty()) return std::nan("");

@@ -27,8 +27,11 @@ struct GpuInfo {
 struct BenchRow {
   std::string inputs;  // family of the inputs
   Index tokens = 0;
-  std::string pass;                  // "forward", or "full": forward and gradients
-  std::string variant;               // stage, perhaps with chunk sizes; a peer's name
+  std::string pass;     // "forward", or "full": forward and gradients
+  std::string variant;  // stage, perhaps with chunk sizes; a peer's name
+  // The plain products that make what the row makes: "G2" forward, "G4" with gradients, and "G6" with
+  // gradients where the logits are computed twice because they are not kept.
+  std::string baseline;
   std::vector<double> milliseconds;  // every sample
   double median_ratio = 0;  // of the samples to the baseline's of the same round: G2 forward, G4 full
   std::optional<double> median_ratio_g6;     // full: to G4 and G2 together
@@ -43,6 +46,7 @@ struct BenchRow {
   bool is_baseline() const { return variant == "gemm"; }
   // One of the implementations that run_peers() measures.
   bool is_peer() const { return variant.starts_with("torch") || variant == "liger"; }
+  double ratio() const { return baseline == "G6" && median_ratio_g6 ? *median_ratio_g6 : median_ratio; }
   double quantile(double p) const;  // of the samples; nearest rank
   double median() const { return quantile(0.5); }
 };
@@ -68,6 +72,10 @@ struct BenchRecord {
   const BenchRow* find(const std::string& inputs, Index tokens, const std::string& pass,
                        const std::string& variant) const;
 };
+
+// BenchRow::baseline by the row's pass, variant and plan: with gradients, chunked-vocab computes the logits
+// twice, and so does a plan that says that it leaves gradients to it.
+std::string baseline_of(const BenchRow& row);
 
 nlohmann::ordered_json bench_json(const BenchRecord& record);
 // The inverse; fields that older records lack keep their defaults. Throws std::invalid_argument, one sentence

@@ -8,10 +8,8 @@
 namespace fljsd {
 namespace {
 
-std::string cell(const BenchRow* r, bool g6) {
-  if (r == nullptr) return "–";
-  const double ratio = g6 && r->median_ratio_g6 ? *r->median_ratio_g6 : r->median_ratio;
-  return fmt::format("{:.2f} ms ({:.2f})", r->median(), ratio);
+std::string cell(const BenchRow* r) {
+  return r == nullptr ? "–" : fmt::format("{:.2f} ms ({:.2f})", r->median(), r->ratio());
 }
 
 std::size_t find_once(const std::string& document, const std::string& marker) {
@@ -51,8 +49,7 @@ std::string readme_speed(const BenchRecord& b) {
       const BenchRow* last = nullptr;
       for (const Index t : tokens) {
         last = b.find("uniform", t, pass, variant);
-        text += fmt::format(" {} |",
-                            cell(last, pass == "full" && (variant == "chunked-vocab" || variant == "fused")));
+        text += fmt::format(" {} |", cell(last));
       }
       text += last == nullptr
                   ? " – |\n"

@@ -85,7 +85,7 @@ TEST(BenchRecord, JsonReadsBack) {
   b.clocks.push_back({"uniform", "full", 7, 3, 1500, 690, 55});
   BenchRow row;
   row.inputs = "uniform", row.tokens = 7, row.pass = "full", row.variant = "unfused";
-  row.milliseconds = {3, 1, 2}, row.median_ratio = 1.25, row.median_ratio_g6 = 0.8;
+  row.baseline = "G4", row.milliseconds = {3, 1, 2}, row.median_ratio = 1.25, row.median_ratio_g6 = 0.8;
   row.workspace_bytes = 99, row.device_bytes = 100, row.loss = 0.5;
   row.input_grad_error = std::nan(""), row.outputs_repeat = false, row.plan = "plan";
   b.rows.push_back(row);
@@ -97,6 +97,29 @@ TEST(BenchRecord, JsonReadsBack) {
   EXPECT_TRUE(std::isnan(*back.rows[0].input_grad_error));
   EXPECT_THROW(parse_bench_json("{}", "FILE"), std::invalid_argument);
   EXPECT_THROW(parse_bench_json("", "FILE"), std::invalid_argument);
+}
+
+// Catches: gradients of a stage that computes its logits twice compared with four products, or those of one
+// that does not with six; and a record's own word overruled.
+TEST(BenchRecord, KnowsTheProductsToCompareWith) {
+  BenchRow row;
+  row.pass = "forward", row.variant = "chunked-vocab", row.median_ratio = 2, row.median_ratio_g6 = 1.5;
+  EXPECT_EQ(baseline_of(row), "G2");
+  row.pass = "full";
+  EXPECT_EQ(baseline_of(row), "G6");
+  row.variant = "chunked-tokens:4096";
+  EXPECT_EQ(baseline_of(row), "G4");
+  row.variant = "fused", row.plan = "forward: fused sweep\nforward and backward: chunked-vocab\n";
+  EXPECT_EQ(baseline_of(row), "G6");
+  row.plan = "forward: fused sweep\nforward and backward: unfused\n";
+  EXPECT_EQ(baseline_of(row), "G4");
+  row.baseline = "G4", row.milliseconds = {1};
+  EXPECT_EQ(row.ratio(), 2);
+  row.baseline = "G6";
+  EXPECT_EQ(row.ratio(), 1.5);
+  BenchRecord b;
+  b.rows.push_back(row);
+  EXPECT_EQ(parse_bench_json(bench_json(b).dump(), "FILE").rows[0].baseline, "G6");
 }
 
 // Catches: losses that differ between runs, errors past the promise, or NaN, going by without a word.

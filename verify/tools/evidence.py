@@ -63,11 +63,11 @@ def headline(bench):
     for row in bench["rows"]:
         if row["inputs"] != "uniform" or row["variant"] == "gemm":
             continue
-        twice = row["pass"] == "full" and row["variant"] in ("chunked-vocab", "fused")  # compute the logits twice: G6
-        base = "g2" if row["pass"] == "forward" else "g6" if twice else "g4"
+        # Records say which plain products a row is to be compared with; older ones did not say it of G6.
+        base = row.get("baseline", "G2" if row["pass"] == "forward" else "G4").lower()
         stage = "fused_one_pass" if row["variant"] == "fused" else row["variant"].replace("-", "_")
         name = f"{stage}_{row['pass']}_over_{base}"
-        ratio = row["median_ratio_g6"] if twice else row["median_ratio"]
+        ratio = row["median_ratio_g6"] if base == "g6" else row["median_ratio"]
         ratios.setdefault(name, {})[str(row["tokens"])] = round(ratio, 4)
     return ratios
 

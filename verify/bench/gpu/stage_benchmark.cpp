@@ -364,6 +364,7 @@ class Benchmark {
                             static_cast<std::uint64_t>(workspace.bytes()), stream_.get()));
     }
     row.plan = fljsd_plan_describe(plan.get());
+    row.baseline = baseline_of(row);
     poison(workspace.get(), workspace.bytes());
     tensors_.poison_gradients();
     poison(losses.loss(i, 0), 4);
