@@ -44,7 +44,8 @@ if timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1; then how="through the 
 piece() {  # STAGE SEED
   local left=$((DEADLINE - $(date +%s))) report=$OUT/fuzz-$1-$2
   ((left > 0)) || { echo "there was no time left" >"$report.log"; return 0; }
-  "$FLJSD" fuzz --candidate "cuda:$1" --cases "$CASES" --seconds "$left" --seed "$2" --json "$report.json" \
+  # A search that hangs is ended; it then has no report.
+  timeout -k 5 $((left + 40)) "$FLJSD" fuzz --candidate "cuda:$1" --cases "$CASES" --seconds "$left" --seed "$2" --json "$report.json" \
     >"$report.log" 2>&1 || true  # what it found is in the report
 }
 export -f piece
