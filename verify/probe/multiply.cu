@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products computed by a chosen instruction. Written to be plain, not fast: one tile a block, no pipelining.
+#include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <cuda_runtime.h>
 
+#include "verify/candidates/cuda/device_buffer.h"
 #include "verify/probe/instructions.cuh"
 #include "verify/probe/products.h"
 
@@ -115,26 +119,13 @@ void check(cudaError_t status, const char* doing) {
     throw std::runtime_error(std::string(doing) + ": " + cudaGetErrorString(status) + '.');
 }
 
-// Device memory that holds a copy of a host array, or nothing.
+// A copy of a host array; of nothing: no buffer.
 template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-    if (!host.empty())
-      check(cudaMemcpy(data_, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice),
-            "copying operands");
-  }
-  explicit DeviceArray(std::size_t size) {
-    if (size > 0) check(cudaMalloc(&data_, size * sizeof(T)), "allocating device memory");
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  T* get() const { return data_; }
-
- private:
-  T* data_ = nullptr;
-};
+DeviceBuffer copy_of(const std::vector<T>& host) {
+  if (host.empty()) return {};
+  const auto* first = reinterpret_cast<const std::byte*>(host.data());
+  return DeviceBuffer(std::vector<std::byte>(first, first + host.size() * sizeof(T)));
+}
 
 template <class Element, int N, bool in_flight>
 void launch_wgmma(dim3 grid, const Operands& operands) {
@@ -153,14 +144,11 @@ std::vector<std::uint32_t> multiply_on_device(Instruction instruction, const Pro
   if (p.rows % 64 != 0 || p.cols % n != 0 || p.depth % 16 != 0 ||
       (n == 160 && (half || p.depth % 64 != 0 || !p.c.empty())))
     throw std::runtime_error("multiply_on_device: sizes must be whole instructions of a format it has.");
-  const DeviceArray<std::uint16_t> a(p.a), b(p.b);
-  const DeviceArray<std::uint32_t> c(p.c), d(static_cast<std::size_t>(p.batch * p.rows * p.cols));
+  const DeviceBuffer a = copy_of(p.a), b = copy_of(p.b), c = copy_of(p.c);
   std::vector<std::uint32_t> answer(static_cast<std::size_t>(p.batch * p.rows * p.cols));
-  // Poisoned: a value that was not written shows.
-  check(cudaMemset(d.get(), 0xa5, answer.size() * 4), "poisoning the answer");
+  const DeviceBuffer d(answer.size() * 4, 0, 0xa5);  // poisoned: a value that was not written shows
   const Operands operands{
-      a.get(), b.get(), reinterpret_cast<const float*>(c.get()), reinterpret_cast<float*>(d.get()), p.rows,
-      p.cols,  p.depth};
+      a.as<std::uint16_t>(), b.as<std::uint16_t>(), c.as<float>(), d.as<float>(), p.rows, p.cols, p.depth};
   const dim3 grid(static_cast<unsigned>(p.cols / n), static_cast<unsigned>(p.rows / 64),
                   static_cast<unsigned>(p.batch));
   if (instruction == Instruction::wgmma_n160) {
@@ -175,7 +163,8 @@ std::vector<std::uint32_t> multiply_on_device(Instruction instruction, const Pro
   }
   check(cudaGetLastError(), "starting a product");
   check(cudaDeviceSynchronize(), "computing a product");
-  check(cudaMemcpy(answer.data(), d.get(), answer.size() * 4, cudaMemcpyDeviceToHost), "copying the answer");
+  const std::vector<std::byte> bytes = d.to_host();
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(answer.data()));
   return answer;
 }
 
