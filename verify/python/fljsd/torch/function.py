@@ -22,7 +22,8 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     temperature     divides the logits of both models; the loss is not multiplied by its square
     valid_vocab     entries at or past it do not exist; None: all do
     reduction       "batchmean": the mean over tokens that count; "sum"; or "none": [tokens], 0 where ignored
-    stage           a stage of the CUDA library, or "auto", which is "fused"
+    stage           a stage of the CUDA library, or "auto": fused; with gradients unfused if memory_budget is given and
+                    has room for the logits, and else chunked-vocab
     memory_budget   bytes of workspace that the stage may use, more is faster; None: what the stage recommends
 
     Input and weight of one model have one dtype: bf16, fp16 or fp32; on the CPU also fp64. There, the float64 reference

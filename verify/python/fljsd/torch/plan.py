@@ -25,6 +25,15 @@ def _leading(matrix) -> int:
     return matrix.strides[0] if matrix.shape[0] > 1 else 0
 
 
+def _stages(options, gradients) -> tuple:
+    """Which stages to try, until one keeps the memory budget."""
+    if options.stage != "auto":
+        return (options.stage,)
+    if not gradients:
+        return ("fused",)
+    return ("unfused", "chunked-vocab") if options.memory_budget else ("chunked-vocab",)
+
+
 class Plan:
     """An fljsd_plan and the size of its workspace. It does not change: threads and streams may share it."""
 
@@ -49,11 +58,15 @@ class Plan:
         config.beta, config.temperature = options.beta, options.temperature
         config.reduction = library.REDUCTIONS[options.reduction]
         config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
-        config.stage = ("fused" if options.stage == "auto" else options.stage).encode()
         config.memory_budget = options.memory_budget
         config.device = at["student_input"].device.index
         self._handle = ctypes.c_void_p()
-        library.check(load.fljsd_plan_create(config, self._handle))
+        for stage in _stages(options, config.gradients):
+            config.stage = stage.encode()
+            status = load.fljsd_plan_create(config, self._handle)
+            if status != library.WORKSPACE_TOO_SMALL:
+                break
+        library.check(status)
         run_pass = library.FORWARD_BACKWARD if config.gradients else library.FORWARD
         size = ctypes.c_uint64()
         library.check(load.fljsd_plan_workspace_bytes(self._handle, run_pass, size))
