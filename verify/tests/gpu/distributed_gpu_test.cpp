@@ -12,8 +12,8 @@
 namespace fljsd::testing {
 namespace {
 
-class NeedsTwoGpus : public ::testing::Environment {
- public:
+class TwoRanks : public ::testing::Test {
+ protected:
   void SetUp() override {
     if (fljsd_distributed_available(nullptr) != FLJSD_OK) {
       std::printf("SKIPPED: %s\n", fljsd_last_error());
@@ -25,7 +25,11 @@ class NeedsTwoGpus : public ::testing::Environment {
     GTEST_SKIP();
   }
 };
-const auto* const environment = ::testing::AddGlobalTestEnvironment(new NeedsTwoGpus);
+class VocabParallel : public TwoRanks {};
+class TokenParallel : public TwoRanks {};
+class Grid : public TwoRanks {};
+class Agreement : public TwoRanks {};
+class MissingRank : public TwoRanks {};
 
 // FLJSD_GPU_RECIPES: how many random recipes a test takes.
 std::uint64_t recipes() {
@@ -43,7 +47,7 @@ void expect_kept_on_random_recipes(const RankTeam& team) {
 
 // Fault: anything that cutting the vocabulary breaks: gradients times the number of ranks, a shard's offset,
 // an out-of-shard or all-ignored rank, ranks with other bits.
-TEST(VocabParallel, KeepsTheClass) {
+TEST_F(VocabParallel, KeepsTheClass) {
   const RankTeam team({2, 1});
   for (const char* recipe : team_recipes) {
     expect_kept(team, recipe, {0, false, true});
@@ -54,7 +58,7 @@ TEST(VocabParallel, KeepsTheClass) {
 
 // Fault: a mean over this rank's tokens, counts that are not of all tokens, a part without tokens or one
 // whose tokens are all ignored.
-TEST(TokenParallel, KeepsTheClass) {
+TEST_F(TokenParallel, KeepsTheClass) {
   const RankTeam team({1, 2});
   for (const char* recipe : team_recipes) {
     expect_kept(team, recipe, {0, false, true});
@@ -66,7 +70,7 @@ TEST(TokenParallel, KeepsTheClass) {
 }
 
 // Fault: the two kinds of cut do not combine.
-TEST(Grid, KeepsTheClass) {
+TEST_F(Grid, KeepsTheClass) {
   if (most_ranks() < 4) GTEST_SKIP() << "A grid of two by two ranks needs four GPUs.";
   const RankTeam team({2, 2});
   for (const char* recipe : team_recipes) {
@@ -78,7 +82,7 @@ TEST(Grid, KeepsTheClass) {
 // Fault: a shard that counts twice, or whose sums refer to something else. On integers logits are exact
 // however they are summed, so all that differs is how the statistics are put together: each side's sums err
 // by at most 1.5e-6 (one_pass_moments.cuh).
-TEST(VocabParallel, GivesTheLossesOfOneGpu) {
+TEST_F(VocabParallel, GivesTheLossesOfOneGpu) {
   const RankTeam one({1, 1}), two({2, 1});
   for (const char* options : {"", " beta=0.1", " beta=0.9 temperature=2"}) {
     const Case c = make_case(
@@ -102,7 +106,7 @@ TEST(VocabParallel, GivesTheLossesOfOneGpu) {
 }
 
 // The same for many ranks, some of which have a single entry.
-TEST(Grid, KeepsTheClassWithManyRanks) {
+TEST_F(Grid, KeepsTheClassWithManyRanks) {
   if (most_ranks() < 8) GTEST_SKIP() << "This needs eight GPUs.";
   for (const RankGrid& grid : {RankGrid{8, 1}, RankGrid{3, 2}}) {
     const RankTeam team(grid);
@@ -140,7 +144,7 @@ Outcomes make_plans(const RankTeam& team, const std::function<void(int, fljsd_co
 }
 
 // Fault: ranks that differ give a wrong loss, or wait for each other.
-TEST(Agreement, NamesWhatDiffers) {
+TEST_F(Agreement, NamesWhatDiffers) {
   const RankTeam team({2, 1});
   const Outcomes beta = make_plans(team, [](int rank, fljsd_config& c) { c.beta = rank == 0 ? 0.5 : 0.25; });
   for (const int rank : {0, 1}) {
@@ -163,7 +167,7 @@ TEST(Agreement, NamesWhatDiffers) {
 }
 
 // Fault: a rank that never comes leaves the other one waiting for ever.
-TEST(MissingRank, EndsTheMakingOfACommunicator) {
+TEST_F(MissingRank, EndsTheMakingOfACommunicator) {
   char id[FLJSD_COMMUNICATOR_ID_BYTES];
   ASSERT_EQ(fljsd_communicator_id(id), FLJSD_OK) << fljsd_last_error();
   fljsd_communicator* communicator = nullptr;
@@ -175,7 +179,7 @@ TEST(MissingRank, EndsTheMakingOfACommunicator) {
 }
 
 // Fault: a rank that leaves between two calls leaves the other one waiting for ever; or its GPU busy.
-TEST(MissingRank, EndsACall) {
+TEST_F(MissingRank, EndsACall) {
   const RankTeam team({2, 1}, 6000);
   team.run([&](int rank) {
     const fljsd_config c = small_config();
