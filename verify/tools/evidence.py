@@ -3,6 +3,8 @@
 
     python3 verify/tools/evidence.py LOGS CUDA_TREE > data/measured/h200/evidence.json
 
+verify/tools/record.sh makes such logs and calls this.
+
 LOGS holds benchmark.json (fljsd bench --json), *_test.json (--gtest_output=json:...), san-TOOL.log (compute-sanitizer's
 output, its command in san-TOOL.command) and fuzz-*.json (fljsd fuzz --json). CUDA_TREE: git rev-parse HEAD:cuda of what ran.
 What is missing in LOGS is missing in the evidence.
