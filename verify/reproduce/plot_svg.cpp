@@ -76,8 +76,8 @@ std::string comparison_svg(const PublishedComparison& c) {
   high_y = std::pow(10, std::ceil(std::log10(high_y)));
   const Axis x{low_x, high_x, 70, 470}, y{low_y, high_y, 380, 30};
   std::string svg =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 430\" font-family=\"sans-serif\" "
-      "font-size=\"13\">\n<rect width=\"800\" height=\"430\" fill=\"#ffffff\"/>\n";
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 430\" font-family=\"sans-serif\" "
+      "font-size=\"13\">\n<rect width=\"860\" height=\"430\" fill=\"#ffffff\"/>\n";
   for (double ms = low_y; ms <= high_y * 1.001; ms *= 10) {
     svg += fmt::format(
         "<line x1=\"70\" x2=\"470\" y1=\"{0:.1f}\" y2=\"{0:.1f}\" stroke=\"#dddddd\"/>"
