@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of forming the logits: precision, biases, temperature.
+// Faults of forming the logits: precision, biases, temperature, what one model does to the other.
 #include <cmath>
 #include <limits>
 
@@ -86,12 +86,26 @@ struct TemperatureInBfloat16 : Twin<double> {
   }
 };
 
+// Differences across the models, y - x, are formed first, so that an offset they share cancels, and what else
+// is needed of the student follows from y and the difference. Where y is near 1e38, the difference has no
+// digit of x left, and q of that entry is a wrong one, whatever the teacher's accuracy.
+struct TeacherSwallowsStudent : Twin<double> {
+  static constexpr About about{"teacher-swallows-student",
+                               "x is taken from y and y - x: beside a teacher logit near 1e38 it is lost."};
+  double logit(Model model, Index token, Index entry) const override {
+    const double x = Twin::logit(model, token, entry);
+    if (model == Model::teacher) return x;
+    const double y = Twin::logit(Model::teacher, token, entry);
+    return std::isfinite(y) ? y - (y - x) : x;
+  }
+};
+
 }  // namespace
 
 std::vector<Fault> logit_faults() {
   return list<LogitsInBfloat16, DotAccumulatedInBfloat16, OverflowAt65504, NanDroppedByFmax, LogitsClamped,
               TeacherBiasForgotten, StudentBiasForBoth, BiasAfterTemperature, TeacherWithoutTemperature,
-              TemperatureInBfloat16>("logits");
+              TemperatureInBfloat16, TeacherSwallowsStudent>("logits");
 }
 
 }  // namespace fljsd::zoo
