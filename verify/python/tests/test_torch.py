@@ -153,6 +153,63 @@ class Cpu(unittest.TestCase):
         second, = torch.autograd.grad(2 * loss, x)  # powers of two and 3 times a double: one rounding each
         self.assertTrue(np.allclose(first / 3, second / 2, rtol=2.0**-51, atol=0))  # of 4 roundings of 2^-53
 
+    def test_last_backward_is_in_place(self):
+        """Catches: a second copy of the gradients in a walk that ends the life of the graph; and gradients overwritten in
+        one that does not, or that somebody else holds."""
+        x, w, y, u = tensors()
+        expected = torch.autograd.grad(3 * fused_linear_jsd(x, w, y, u), (x, w))
+
+        def walk(loss, retain_graph=False):
+            node = loss.grad_fn
+            kept = [t.data_ptr() for t in node.saved_tensors]
+            found = torch.autograd.grad(3 * loss, (x, w), retain_graph=retain_graph)
+            for one, other in zip(found, expected):
+                self.assertTrue(torch.equal(one, other))
+            return [t.data_ptr() for t in found] == kept
+
+        loss = fused_linear_jsd(x, w, y, u)
+        self.assertFalse(walk(loss, retain_graph=True))
+        self.assertFalse(walk(loss, retain_graph=True))
+        can_tell = hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks")  # since 2.8
+        self.assertEqual(walk(loss), can_tell)
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            torch.autograd.grad(loss, x)
+        held = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: held.append(t) or t, lambda t: t):
+            loss = fused_linear_jsd(x, w, y, u)
+        before = [t.clone() for t in held]
+        self.assertFalse(walk(loss))
+        outputs = torch.ops.fljsd.fused_linear_jsd(x, w, y, u, None, None, None, 0.5, 1.0, -100, 0, "batchmean", "auto",
+                                                   0, True, True, False)
+        held, before = held + outputs[1:], before + [t.clone() for t in outputs[1:]]
+        self.assertFalse(walk(outputs[0]))
+        self.assertTrue(all(torch.equal(one, other) for one, other in zip(held, before)))
+
+    def test_accumulated_gradients(self):
+        """Catches: a .grad that shares memory with what a later walk reads: changed in place between two walks."""
+        x, w, y, u = tensors()
+        loss = fused_linear_jsd(x, w, y, u)
+        loss.backward(retain_graph=True)
+        once = w.grad.clone()
+        w.grad.mul_(4)
+        loss.backward()
+        self.assertTrue(torch.equal(w.grad, 4 * once + once))
+        w.grad = None
+        loss = fused_linear_jsd(x, w, y, u)
+        saved = loss.grad_fn.saved_tensors[1].data_ptr()
+        loss.backward()
+        self.assertTrue(torch.equal(w.grad, once))
+        # Where the saved gradient is multiplied in place it becomes .grad itself; autograd copies it if anyone holds it.
+        self.assertEqual(w.grad.data_ptr() == saved, hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"))
+
+    def test_batched_upstream_gradients(self):
+        """Catches: vmap over upstream gradients, which cannot be written into one copy of the gradients."""
+        x, w, y, u = tensors()
+        expected, = torch.autograd.grad(fused_linear_jsd(x, w, y, u), w)
+        scales = torch.tensor([1.0, -2.0], dtype=torch.float64)  # powers of two: exact
+        found, = torch.autograd.grad(fused_linear_jsd(x, w, y, u), w, scales, is_grads_batched=True)
+        self.assertTrue(torch.equal(found, scales[:, None, None] * expected))
+
     def test_second_derivative_is_refused(self):
         """Catches: a second derivative that is silently zero."""
         x, w, y, u = tensors()

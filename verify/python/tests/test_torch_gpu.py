@@ -64,6 +64,25 @@ class Gpu(unittest.TestCase):
         fused_linear_jsd(x, w, y, u, memory_budget=64 << 20).backward()
         self.assertLess(torch.cuda.max_memory_allocated() - before, 2 * w.numel())  # bytes of the gradient in bf16
 
+    @unittest.skipUnless(hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), "PyTorch is older than 2.8.")
+    def test_backward_memory(self):
+        """Catches: a second copy of the weight gradient in the last backward."""
+        x, w, y, u = tensors(tokens=128, hidden=1024, vocab=65536)
+        loss = fused_linear_jsd(x, w, y, u, memory_budget=64 << 20)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        loss.backward()
+        self.assertLess(torch.cuda.max_memory_allocated() - before, 2 * w.numel())  # bytes of the gradient in bf16
+
+    def test_graphed_second_backward(self):
+        """Catches: gradients scaled in place by a captured backward, which is replayed alone for the second walk."""
+        x, w, y, u = tensors()
+        graphed = torch.cuda.make_graphed_callables(lambda x, w: fused_linear_jsd(x, w, y, u), (x, w))
+        loss = graphed(x, w)
+        first = [t.clone() for t in gradients(4 * loss, x, w)]  # the graph's own tensors are written again
+        for a, b in zip(first, gradients(4 * loss, x, w)):
+            self.assertTrue(torch.equal(a, b))
+
     def test_second_backward(self):
         """Catches: gradients scaled in place. Powers of two, so that bf16 is exact."""
         x, w, y, u = tensors()

@@ -7,7 +7,9 @@ import torch
 
 class Differentiable(torch.autograd.Function):
     """apply(student_input, student_weight, student_bias, run): the loss that run() returns as the first of a list, the
-    gradients of those of the three that require one following; see kernels.py."""
+    gradients of those of the three that require one following; see kernels.py. Others may hold these gradients."""
+
+    owns_gradients = False
 
     @staticmethod
     def forward(ctx, student_input, student_weight, student_bias, run):
@@ -17,16 +19,17 @@ class Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, upstream):
-        """Not in place, so that the graph can be walked again while it is retained. Autograd brings what is returned into
-        the dtype of what it is the gradient of."""
+        """Autograd brings what is returned into the dtype of what it is the gradient of."""
         wanted = ctx.needs_input_grad[:3]
         row_scale = scale = upstream
         if upstream.ndim == 1:  # a loss per token
             row_scale = upstream[:, None]
             if wanted[1] or wanted[2]:
                 scale = _one_number(upstream)
+        multiply = torch.Tensor.mul_ if ctx._forward_cls.owns_gradients and _is_last_use(upstream) else torch.mul
         grads = iter(ctx.saved_tensors)
-        results = [next(grads) * factor if want else None for want, factor in zip(wanted, (row_scale, scale, scale))]
+        results = [multiply(next(grads), factor) if want else None
+                   for want, factor in zip(wanted, (row_scale, scale, scale))]
         if torch.is_grad_enabled():  # create_graph=True
             some = [at for at, result in enumerate(results) if result is not None]
             for at, result in zip(some, _Once.apply(*[results[at].detach().requires_grad_() for at in some])):
@@ -34,9 +37,39 @@ class Differentiable(torch.autograd.Function):
         return (*results, None)
 
 
+class Owner(Differentiable):
+    """The same where nobody but the graph holds the gradients that run() returns: the last walk may overwrite them."""
+
+    owns_gradients = True
+
+
 # What apply() comes to where no functional transform is active, which the caller must know: without a detour through
 # Python that costs as much as the rest of it.
-plain_apply = super(torch.autograd.Function, Differentiable).apply
+_shared_apply, _owner_apply = [super(torch.autograd.Function, kind).apply for kind in (Differentiable, Owner)]
+
+# Private, but what PyTorch's own compiled backward asks before it reuses saved tensors. True outside a walk.
+_graph_is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+_saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def plain_apply(*arguments):
+    """Differentiable.apply() of gradients that the caller does not keep. Hooks on saved tensors may keep them beyond the
+    life of the graph, and where PyTorch does not say whether there are hooks, there may be."""
+    alone = _saving_hooks is not None and _saving_hooks(False) is None
+    return (_owner_apply if alone else _shared_apply)(*arguments)
+
+
+def _is_last_use(upstream) -> bool:
+    """Whether the saved gradients can be multiplied in place, without a second copy of them: then this walk must be the
+    last one of the graph, known on the host because autograd frees what is saved right after backward() unless the graph
+    is kept. If anything else did come to read them, autograd would find their version changed and raise. Not in place
+    either: second derivatives, vmap over upstream gradients, tracing, and while a CUDA graph is captured, whose backward
+    part may be replayed alone."""
+    return not (torch.compiler.is_compiling() or torch.is_grad_enabled() or _graph_is_kept()
+                or type(upstream) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(upstream)
+                or torch._C._functorch.is_legacy_batchedtensor(upstream)  # is_grads_batched=True
+                or torch._C._len_torch_dispatch_stack() > 0
+                or upstream.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _one_number(upstream):
