@@ -52,11 +52,10 @@ _graph_is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph
 _saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
-def plain_apply(*arguments):
-    """Differentiable.apply() of gradients that the caller does not keep. Hooks on saved tensors may keep them beyond the
+def plain_apply():
+    """Differentiable.apply for gradients that the caller does not keep. Hooks on saved tensors may keep them beyond the
     life of the graph, and where PyTorch does not say whether there are hooks, there may be."""
-    alone = _saving_hooks is not None and _saving_hooks(False) is None
-    return (_owner_apply if alone else _shared_apply)(*arguments)
+    return _owner_apply if _saving_hooks is not None and _saving_hooks(False) is None else _shared_apply
 
 
 def _is_last_use(upstream) -> bool:

@@ -31,7 +31,8 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     adjacent. The teacher is a constant. Gradients are computed in the forward call where the student requires them.
     ValueError, one sentence, for arguments that break these rules; LibraryError for what the library refuses.
     """
-    if student_input.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
+    device_type = student_input.device.type
+    if device_type == "cuda" and torch.is_autocast_enabled("cuda"):
         to = torch.get_autocast_dtype("cuda")
         student_input, student_weight = student_input.to(to), student_weight.to(to)
         teacher_input, teacher_weight = teacher_input.to(to), teacher_weight.to(to)
@@ -44,12 +45,12 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     grad = torch.is_grad_enabled()
     wanted = (grad and student_input.requires_grad, grad and student_weight.requires_grad,
               grad and student_bias is not None and student_bias.requires_grad)
-    kernel = kernels.OF_DEVICE.get(student_input.device.type)
+    kernel = kernels.OF_DEVICE.get(device_type)
     if torch.compiler.is_compiling() or kernel is None or _is_watched(tensors):
         return OPERATOR(*tensors, *options, *wanted)[0]
     if not any(wanted):
         return kernel(tensors, options, wanted)[0]
-    return plain_apply(student_input, student_weight, student_bias, lambda: kernel(tensors, options, wanted))
+    return plain_apply()(student_input, student_weight, student_bias, lambda: kernel(tensors, options, wanted))
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
