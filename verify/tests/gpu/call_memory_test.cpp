@@ -78,6 +78,9 @@ TEST_F(CallMemoryTest, TheSameCallAllocatesOnce) {
   for (int i = 0; i < 3; ++i) call();
   EXPECT_EQ(state().allocations.size(), allocations);
   EXPECT_EQ(state().bytes_alive(), size);
+  arena.take(std::size_t{300} << 20);  // a larger call: its own size, not that of all calls together
+  arena.reset();
+  EXPECT_EQ(state().bytes_alive(), std::size_t{300} << 20);
 }
 
 // Catches: pieces of the call before that are given out again while in use, for want of starting at the front
