@@ -37,30 +37,8 @@ int reduction_code(Reduction reduction) {
 }
 
 fljsd_config make_config(const Problem& p, const Options& options, const StageRequest& request) {
-  fljsd_config c{};
-  check_status(fljsd_config_init(&c, sizeof c));
-  c.tokens = p.tokens();
-  c.vocab = p.vocab();
-  c.student_hidden = p.student_input.cols;
-  c.teacher_hidden = p.teacher_input.cols;
-  c.student_input_ld = p.student_input.row_stride;
-  c.student_weight_ld = p.student_weight.row_stride;
-  c.teacher_input_ld = p.teacher_input.row_stride;
-  c.teacher_weight_ld = p.teacher_weight.row_stride;
+  fljsd_config c = config_of(p, options, request.gradient_dtype, request.gradients);
   c.student_input_grad_ld = c.student_weight_grad_ld = p.student_input.cols + request.gradient_padding;
-  c.student_dtype = dtype_code(p.student_input.dtype);
-  c.teacher_dtype = dtype_code(p.teacher_input.dtype);
-  c.gradient_dtype = dtype_code(request.gradient_dtype);
-  c.student_bias_dtype = p.student_bias ? dtype_code(p.student_bias->dtype) : FLJSD_ABSENT;
-  c.teacher_bias_dtype = p.teacher_bias ? dtype_code(p.teacher_bias->dtype) : FLJSD_ABSENT;
-  c.has_labels = p.labels.has_value();
-  c.ignore_index = options.ignore_index;
-  c.valid_vocab = options.valid_vocab.value_or(0);
-  c.beta = options.beta;
-  c.temperature = options.temperature;
-  c.reduction = reduction_code(options.reduction);
-  c.gradients =
-      request.gradients ? FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD | FLJSD_STUDENT_BIAS_GRAD : 0;
   c.stage = request.stage.c_str();
   request.configure(c);
   return c;
@@ -71,6 +49,33 @@ fljsd_config make_config(const Problem& p, const Options& options, const StageRe
 void check_status(fljsd_status status) {
   if (status == FLJSD_UNSUPPORTED) throw StageUnsupported(fljsd_last_error());
   if (status != FLJSD_OK) throw std::runtime_error(fljsd_last_error());
+}
+
+fljsd_config config_of(const Problem& p, const Options& options, DType gradient_dtype, bool gradients) {
+  fljsd_config c{};
+  check_status(fljsd_config_init(&c, sizeof c));
+  c.tokens = p.tokens();
+  c.vocab = p.vocab();
+  c.student_hidden = p.student_input.cols;
+  c.teacher_hidden = p.teacher_input.cols;
+  c.student_input_ld = p.student_input.row_stride;
+  c.student_weight_ld = p.student_weight.row_stride;
+  c.teacher_input_ld = p.teacher_input.row_stride;
+  c.teacher_weight_ld = p.teacher_weight.row_stride;
+  c.student_dtype = dtype_code(p.student_input.dtype);
+  c.teacher_dtype = dtype_code(p.teacher_input.dtype);
+  c.gradient_dtype = dtype_code(gradient_dtype);
+  c.student_bias_dtype = p.student_bias ? dtype_code(p.student_bias->dtype) : FLJSD_ABSENT;
+  c.teacher_bias_dtype = p.teacher_bias ? dtype_code(p.teacher_bias->dtype) : FLJSD_ABSENT;
+  c.has_labels = p.labels.has_value();
+  c.ignore_index = options.ignore_index;
+  c.valid_vocab = options.valid_vocab.value_or(0);
+  c.beta = options.beta;
+  c.temperature = options.temperature;
+  c.reduction = reduction_code(options.reduction);
+  c.gradients =
+      gradients ? FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD | FLJSD_STUDENT_BIAS_GRAD : 0;
+  return c;
 }
 
 int dtype_code(DType dtype) {

@@ -61,6 +61,10 @@ class StageUnsupported : public std::runtime_error {
 // for FLJSD_UNSUPPORTED.
 void check_status(fljsd_status status);
 
+// Sizes, leading dimensions, formats and options of a call; gradients of student input, weight and bias, or
+// none. The stage is the library's choice, and rows of the gradients have no gaps.
+fljsd_config config_of(const Problem& problem, const Options& options, DType gradient_dtype, bool gradients);
+
 // What calls that follow each other share.
 struct CallResources {
   CallMemory memory;

@@ -14,11 +14,6 @@
 namespace fljsd {
 namespace {
 
-void check_library(fljsd_status status) {
-  if (status == FLJSD_UNSUPPORTED) throw StageUnsupported(fljsd_last_error());
-  if (status != FLJSD_OK) throw std::runtime_error(fljsd_last_error());
-}
-
 // Device memory between guard bytes, of which the first contents are kept.
 class Guarded {
  public:
@@ -38,13 +33,6 @@ class Guarded {
   std::size_t size() const { return size_; }
   void fill(int value) { check_cuda(cudaMemset(get(), value, size_)); }
   std::vector<std::byte> contents() const { return copy(guard, size_); }
-  template <class T>
-  std::vector<T> values() const {
-    const std::vector<std::byte> bytes = contents();
-    std::vector<T> result(bytes.size() / sizeof(T));
-    if (!result.empty()) std::memcpy(result.data(), bytes.data(), bytes.size());
-    return result;
-  }
   bool is_intact() const {
     for (const std::size_t start : {std::size_t{0}, guard + size_}) {
       for (const std::byte b : copy(start, guard))
@@ -82,10 +70,6 @@ std::vector<std::byte> entries_of(const VectorView& v, const Shard& entries) {
   return {start, start + static_cast<std::size_t>(entries.size) * size_of(v.dtype)};
 }
 
-struct PlanDeleter {
-  void operator()(fljsd_plan* plan) const { fljsd_plan_destroy(plan); }
-};
-
 // What one rank computed, as bytes.
 struct RankOutput {
   std::vector<std::byte> loss, token_loss, input_grad, weight_grad, bias_grad;
@@ -101,37 +85,15 @@ class RankCall {
         part_(request.parts[static_cast<std::size_t>(rank / team.grid().vocab)]),
         timeout_ms_(team.timeout_ms()),
         gradients_(request.gradients) {
-    fljsd_config c;
-    check_library(fljsd_config_init(&c, sizeof c));
+    fljsd_config c = config_of(p, options, request.gradient_dtype, gradients_);
     c.tokens = part_.size;
     c.vocab = shard_.size;
-    c.student_hidden = p.student_input.cols;
-    c.teacher_hidden = p.teacher_input.cols;
-    c.student_input_ld = p.student_input.row_stride;
-    c.student_weight_ld = p.student_weight.row_stride;
-    c.teacher_input_ld = p.teacher_input.row_stride;
-    c.teacher_weight_ld = p.teacher_weight.row_stride;
-    c.student_dtype = dtype_code(p.student_input.dtype);
-    c.teacher_dtype = dtype_code(p.teacher_input.dtype);
-    c.gradient_dtype = dtype_code(request.gradient_dtype);
-    c.student_bias_dtype = p.student_bias ? dtype_code(p.student_bias->dtype) : FLJSD_ABSENT;
-    c.teacher_bias_dtype = p.teacher_bias ? dtype_code(p.teacher_bias->dtype) : FLJSD_ABSENT;
-    c.has_labels = p.labels.has_value();
-    c.ignore_index = options.ignore_index;
-    c.valid_vocab = options.valid_vocab.value_or(0);
-    c.beta = options.beta;
-    c.temperature = options.temperature;
-    c.reduction = options.reduction == Reduction::batchmean ? FLJSD_BATCHMEAN
-                  : options.reduction == Reduction::sum     ? FLJSD_SUM
-                                                            : FLJSD_NONE;
-    c.gradients =
-        gradients_ ? FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD | FLJSD_STUDENT_BIAS_GRAD : 0;
     request.configure(rank, c);
     fljsd_ranks ranks = team.ranks_of(rank);
     ranks.sum_weight_gradients = request.sum_weight_gradients ? 1 : 0;
     fljsd_plan* plan = nullptr;
-    check_library(fljsd_plan_create_distributed(&c, &ranks, &plan));
-    plan_.reset(plan);
+    check_status(fljsd_plan_create_distributed(&c, &ranks, &plan));
+    plan_.reset(plan, fljsd_plan_destroy);
 
     tensors_.struct_size = sizeof tensors_;
     tensors_.student_input = input(rows_of(p.student_input, part_));
@@ -158,9 +120,9 @@ class RankCall {
       tensors_.student_bias_grad = reinterpret_cast<float*>(output(bias_grad_, shard_.size, DType::f32));
     }
     std::uint64_t bytes = 0;
-    check_library(fljsd_plan_workspace_bytes(plan, pass(), &bytes));
+    check_status(fljsd_plan_workspace_bytes(plan, pass(), &bytes));
     workspace_ = std::make_unique<Guarded>(static_cast<std::size_t>(bytes));
-    check_library(fljsd_plan_exchanged_bytes(plan, pass(), &exchanged_bytes));
+    check_status(fljsd_plan_exchanged_bytes(plan, pass(), &exchanged_bytes));
   }
 
   RankOutput run(int workspace_poison) {
@@ -168,8 +130,8 @@ class RankCall {
     workspace_->fill(workspace_poison);
     check_cuda(cudaDeviceSynchronize());
     const auto call = gradients_ ? fljsd_forward_backward : fljsd_forward;
-    check_library(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), nullptr));
-    check_library(fljsd_plan_wait(plan_.get(), nullptr, timeout_ms_));
+    check_status(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), nullptr));
+    check_status(fljsd_plan_wait(plan_.get(), nullptr, timeout_ms_));
     const auto bytes = [](const std::unique_ptr<Guarded>& g) {
       return g ? g->contents() : std::vector<std::byte>();
     };
@@ -205,7 +167,7 @@ class RankCall {
   Shard shard_, part_;
   std::int64_t timeout_ms_;
   bool gradients_;
-  std::unique_ptr<fljsd_plan, PlanDeleter> plan_;
+  PlanPointer plan_;
   fljsd_tensors tensors_{};
   std::vector<std::unique_ptr<Guarded>> inputs_;
   std::unique_ptr<Guarded> loss_, token_loss_, input_grad_, weight_grad_, bias_grad_, workspace_;
