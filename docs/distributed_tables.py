@@ -11,9 +11,10 @@ link_rates.json, where there are any, and predictions from data/predicted/distri
 Plain Python.
 """
 import json
-import re
 import sys
 from pathlib import Path
+
+import marked_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data" / "measured" / "h200x2"
@@ -141,19 +142,7 @@ def main():
         tables.update(machine=machine(bench, links), times=times(bench, links))
     if links is not None:
         tables["links"] = links_table(bench, links)
-    text = was = FILE.read_text()
-    for marker, lines in tables.items():
-        begin, end = f"<!-- begin:{marker} -->\n", f"<!-- end:{marker} -->"
-        body = "\n".join(lines).rstrip("\n")
-        body = body + "\n" if body else ""
-        text, count = re.subn(f"{begin}.*?{end}", lambda _, body=body, begin=begin, end=end: begin + body + end, text,
-                              flags=re.S)
-        if count != 1:
-            sys.exit(f"distributed.md must have the markers {begin.strip()} and {end} once.")
-    if "--check" not in sys.argv[1:]:
-        FILE.write_text(text)
-    elif text != was:
-        sys.exit("The tables of distributed.md are not what data/ gives: run python3 docs/distributed_tables.py.")
+    marked_tables.update(FILE, tables, "distributed_tables.py", check="--check" in sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import re
 import sys
 from pathlib import Path
 
+import marked_tables
+
 DATA = Path(__file__).resolve().parents[1] / "data" / "measured" / "h200"
 FILE = Path(__file__).resolve().parent / "pytorch.md"
 NAMES = {"torch-matmul": "the matrix products alone", "torch": "eager", "torch-compile": "`torch.compile`",
@@ -56,18 +58,9 @@ def overhead(measured):
 
 
 def main():
-    text = was = FILE.read_text()
-    for marker, name, table in (("times", "pytorch.csv", times), ("overhead", "pytorch_overhead.csv", overhead)):
-        if (DATA / name).exists():
-            begin, end = f"<!-- begin:{marker} -->\n", f"<!-- end:{marker} -->"
-            body = "\n".join(table(rows(name))) + "\n"
-            text, found = re.subn(f"{begin}.*?{end}", lambda _, body=body: begin + body + end, text, flags=re.S)
-            if found != 1:
-                sys.exit(f"pytorch.md must have the markers {begin.strip()} and {end} once.")
-    if "--check" not in sys.argv[1:]:
-        FILE.write_text(text)
-    elif text != was:
-        sys.exit("The tables of pytorch.md are not what data/ gives: run python3 docs/pytorch_tables.py.")
+    sources = (("times", "pytorch.csv", times), ("overhead", "pytorch_overhead.csv", overhead))
+    tables = {marker: table(rows(name)) for marker, name, table in sources if (DATA / name).exists()}
+    marked_tables.update(FILE, tables, "pytorch_tables.py", check="--check" in sys.argv[1:])
 
 
 if __name__ == "__main__":
