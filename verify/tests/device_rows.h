@@ -278,6 +278,19 @@ inline std::vector<Index> residual_entries(const RowOutcome& outcome) {
   return entries;
 }
 
+// What a stage stores of the gradients of weight and bias, [0, valid) of their rows: the first in `format`,
+// the second in fp32.
+inline void round_head_gradients(const Problem& p, DType format, Index valid, Result& result) {
+  for (Index v = 0; v < valid; ++v) {
+    for (Index h = 0; h < p.student_input.cols; ++h)
+      result.student_weight_grad(v, h) = round_to(format, result.student_weight_grad(v, h));
+    if (p.student_bias) {
+      double& sum = result.student_bias_grad[static_cast<std::size_t>(v)];
+      sum = round_to(DType::f32, sum);
+    }
+  }
+}
+
 // The whole problem, gradients stored in the student's format.
 inline Result device_result(DeviceStage stage, const Problem& p, const Options& options) {
   const double beta = options.beta;
@@ -323,14 +336,7 @@ inline Result device_result(DeviceStage stage, const Problem& p, const Options& 
       sum = round_to(format, sum * alpha + given_back);
     }
   }
-  for (Index v = 0; v < valid; ++v) {
-    for (Index h = 0; h < hidden; ++h)
-      result.student_weight_grad(v, h) = round_to(format, result.student_weight_grad(v, h));
-    if (p.student_bias) {
-      double& sum = result.student_bias_grad[static_cast<std::size_t>(v)];
-      sum = round_to(DType::f32, sum);
-    }
-  }
+  round_head_gradients(p, format, valid, result);
   if (options.reduction != Reduction::none) result.loss = round_to(DType::f32, loss / divisor);
   return result;
 }

@@ -257,14 +257,7 @@ inline Result sharded_result(const Problem& p, const Options& options, const std
           round_to(format, static_cast<double>(input_grad[static_cast<std::size_t>(h)]));
     }
   }
-  for (Index v = 0; v < valid; ++v) {
-    for (Index h = 0; h < hidden; ++h)
-      result.student_weight_grad(v, h) = round_to(format, result.student_weight_grad(v, h));
-    if (p.student_bias) {
-      double& sum = result.student_bias_grad[static_cast<std::size_t>(v)];
-      sum = round_to(DType::f32, sum);
-    }
-  }
+  round_head_gradients(p, format, valid, result);
   if (options.reduction != Reduction::none) result.loss = round_to(DType::f32, loss / divisor);
   return result;
 }
