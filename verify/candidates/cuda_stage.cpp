@@ -27,7 +27,7 @@ std::vector<fljsd_stage> loss_stages() {
   return stages;
 }
 
-// A copy of a matrix whose rows start at multiples of 16 bytes, NaN between them: what the fused stage's own
+// A copy of a matrix whose rows start at multiples of 16 bytes, NaN between them: what the fused stages' own
 // kernel reads. (Other rows are served by another stage; layouts that a property asks for are left as they
 // are.)
 class AlignedRows {
@@ -75,7 +75,8 @@ class CudaStage : public Candidate {
 
   Outcome compute(const Case& c, const Request& request) override {
     Problem problem = c.problem();
-    if (stage_.name != std::string_view("fused")) return run(problem, c.options, request, 0);
+    const bool wants_alignment = std::string_view(stage_.name).starts_with("fused");
+    if (!wants_alignment) return run(problem, c.options, request, 0);
     const AlignedRows student_input(problem.student_input), student_weight(problem.student_weight);
     const AlignedRows teacher_input(problem.teacher_input), teacher_weight(problem.teacher_weight);
     return run(problem, c.options, request, 0);
