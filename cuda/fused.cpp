@@ -131,7 +131,9 @@ class Fused final : public Stage {
     const Settings& s = settings_;
     if (two_passes_) return make_chunked_tokens(s);
     if (s.memory_budget > 0) {
-      auto stored = make_unfused(s);
+      Settings all = s;
+      all.memory_budget = 0;  // what it needs, not whether that is allowed
+      auto stored = make_unfused(all);
       stored_ = stored->workspace_bytes(FLJSD_FORWARD_BACKWARD) <= s.memory_budget;
       if (stored_) return stored;
     }

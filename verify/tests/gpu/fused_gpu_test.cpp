@@ -189,16 +189,21 @@ TEST_P(Fused, PeakedRowsWithTails) {
   }
 }
 
-// A budget for all logits: gradients of `fused` from stored ones; without it they are computed twice.
+// Gradients of `fused`: with a budget that holds all logits from stored ones; with a byte less, or without a
+// budget, logits are computed twice, and the plan is not refused.
 TEST(FusedPlan, MemoryDecidesWhetherLogitsAreStored) {
   Recipe r;
-  r.tokens = 33, r.vocab = 500, r.student_hidden = r.teacher_hidden = 17, r.pad = 7;
+  r.tokens = 64, r.vocab = 100000, r.student_hidden = r.teacher_hidden = 17, r.pad = 7;
   const HostCase host = make_case(r);
-  for (const bool room : {false, true}) {
-    DeviceCase device(host, "fused", true, [&](fljsd_config& c) { c.memory_budget = room ? 1 << 30 : 0; });
+  std::uint64_t bytes = 0;
+  const DeviceCase unfused(host, "unfused", true);
+  ASSERT_EQ(fljsd_plan_workspace_bytes(unfused.plan(), FLJSD_FORWARD_BACKWARD, &bytes), FLJSD_OK);
+  const auto all = static_cast<Index>(bytes);
+  for (const Index budget : {Index{0}, all - 1, all}) {
+    DeviceCase device(host, "fused", true, [&](fljsd_config& c) { c.memory_budget = budget; });
     const std::string how = fljsd_plan_describe(device.plan());
-    EXPECT_EQ(how.find("all logits stored") != std::string::npos, room) << how;
-    expect_close(device.run(0xff), host, room ? "unfused" : "fused", 0);
+    EXPECT_EQ(how.find("all logits stored") != std::string::npos, budget == all) << budget << "\n" << how;
+    expect_close(device.run(0xff), host, budget == all ? "unfused" : "fused", 0);
   }
 }
 
