@@ -117,6 +117,10 @@ Action setup_bench(CLI::App& app) {
       ->check(real_number(0, 60));
   app.add_option("--seed", request.seed, "Of the inputs")->check(whole_number(0));
   app.add_flag("--no-tune", options->no_tune, "Use the first algorithm of cuBLASLt's heuristics");
+  app.add_flag(
+      "--peers", options->peers,
+      "Time PyTorch, torch.compile and Liger-Kernel too, on the same uniform tensors, after the stages "
+      "(python3 needs PyTorch)");
   app.add_option(
       "--json", options->json,
       "Write the run record, every sample included, to this file; - prints it in place of the tables");
