@@ -56,8 +56,9 @@ std::string with_tables(std::string document, const std::filesystem::path& data)
     if (document.find(fmt::format("<!-- begin:{} -->", name)) != document.npos)
       document = replace_section(document, name, table());
   };
-  fill("speed",
-       [&] { return readme_speed(parse_bench_json(file("h200/benchmark.json"), "benchmark.json")); });
+  const auto record = [&] { return parse_bench_json(file("h200/benchmark.json"), "benchmark.json"); };
+  fill("speed", [&] { return readme_speed(record()); });
+  fill("accuracy", [&] { return readme_accuracy(record()); });
   fill("truth", [&] { return readme_truth(nlohmann::json::parse(file("cpu/benchmark.json"))); });
   fill("audit", [&] { return readme_audit(file("cpu/audit.txt")); });
   return document;

@@ -20,6 +20,10 @@ std::string comparison_svg(const PublishedComparison& comparison);
 // The README's table of measured speed, in Markdown, without the markers around it.
 std::string readme_speed(const BenchRecord& record);
 
+// Errors against float64 truth by stage and number of tokens, one table for each family of inputs that has
+// any.
+std::string readme_accuracy(const BenchRecord& record);
+
 // How long the truth takes on a processor, from what `./fljsd bench-cpu` wrote as JSON. Throws
 // std::invalid_argument or nlohmann's exceptions where a benchmark is missing.
 std::string readme_truth(const nlohmann::json& benchmark);
@@ -32,8 +36,8 @@ std::string readme_audit(const std::string& audit);
 // std::invalid_argument when they are not there once each, in this order.
 std::string replace_section(const std::string& document, const std::string& name, const std::string& text);
 
-// The document with every table of those above that it has the markers of (speed, truth, audit) made anew
-// from the data in that folder. Throws as they do.
+// The document with every table of those above that it has the markers of (speed, accuracy, truth, audit)
+// made anew from the data in that folder. Throws as they do.
 std::string with_tables(std::string document, const std::filesystem::path& data);
 
 }  // namespace fljsd

@@ -3,6 +3,7 @@
 // data.
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -192,6 +193,26 @@ TEST(PublishedComparison, HoldsEveryRow) {
   }
   for (const StageRow& r : c.stages) EXPECT_NE(text.find(r.stage), std::string::npos);
   EXPECT_EQ(comparison_json(c)["published"].size(), c.published.size());
+}
+
+// Catches: a pass whose errors are left out of the table, and NaN that a comparison loses.
+TEST(Accuracy, IsThatOfTheWorsePassAndKeepsNaN) {
+  BenchRecord b;
+  b.vocab = 128256, b.hidden = 4096, b.gpu.name = "a GPU", b.run.date = "2026-11-30";
+  BenchRow forward, full;
+  forward.inputs = full.inputs = "uniform", forward.variant = full.variant = "fused";
+  forward.tokens = full.tokens = 1024, forward.pass = "forward", full.pass = "full";
+  forward.largest_token_error = 3e-7, full.largest_token_error = 2e-7;
+  full.input_grad_error = 2e-3, full.weight_grad_error = 4e-3;
+  b.rows = {forward, full};
+  EXPECT_NE(readme_accuracy(b).find("| `fused` | 3.0e-7; 0.0020, 0.0040 |\n"), std::string::npos)
+      << readme_accuracy(b);
+  for (BenchRow& row : b.rows) {
+    const BenchRow right = row;
+    row.largest_token_error = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_NE(readme_accuracy(b).find("| `fused` | nan;"), std::string::npos) << readme_accuracy(b);
+    row = right;
+  }
 }
 
 TEST(Sections, AreReplacedBetweenTheirMarkers) {
