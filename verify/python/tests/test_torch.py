@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import unittest
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -22,7 +23,9 @@ except ImportError:
         sys.exit(0)
     raise unittest.SkipTest("PyTorch is not installed.")
 
-from fljsd.torch import FusedLinearJSD, LibraryError, fused_linear_jsd, generalized_jsd_loss
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fljsd.torch import FusedLinearJSD, LibraryError, fused_linear_jsd, generalized_jsd_loss, recent
 
 HEADER = Path(__file__).resolve().parents[3] / "cuda" / "fljsd.h"
 needs_program = unittest.skipUnless("FLJSD" in os.environ, "the environment variable FLJSD does not name the program")
@@ -185,6 +188,21 @@ class Cpu(unittest.TestCase):
         self.assertFalse(walk(outputs[0]))
         self.assertTrue(all(torch.equal(one, other) for one, other in zip(held, before)))
 
+    def test_upstream_gradient_is_not_rounded(self):
+        """Catches: an upstream gradient that is rounded to bf16 before the product is."""
+        x, w, y, u = tensors(vocab=64, hidden=16, teacher_hidden=16, dtype=torch.bfloat16)
+        scale = 1 + 3 * 2.0**-9  # in bf16 1 + 2^-7
+        loss = fused_linear_jsd(x, w, y, u)
+        plain = torch.autograd.grad(loss, (x, w), retain_graph=True)
+        expected = [(t.float() * scale).bfloat16() for t in plain]  # rounded in fp32 and then in bf16, as in the operator
+        self.assertFalse(torch.equal(expected[1], (1 + 2.0**-7) * plain[1]))
+        for keep in (True, False):
+            for a, b in zip(torch.autograd.grad(scale * loss, (x, w), retain_graph=keep), expected):
+                self.assertTrue(torch.equal(a, b))
+        compiled = torch.compile(lambda *a: scale * fused_linear_jsd(*a), fullgraph=True, backend="aot_eager")
+        for a, b in zip(torch.autograd.grad(compiled(x, w, y, u), (x, w)), expected):
+            self.assertTrue(torch.equal(a, b))
+
     def test_accumulated_gradients(self):
         """Catches: a .grad that shares memory with what a later walk reads: changed in place between two walks."""
         x, w, y, u = tensors()
@@ -246,6 +264,46 @@ class Cpu(unittest.TestCase):
         function(x, w, y, u).backward()
         plain, = torch.autograd.grad(2 * fused_linear_jsd(x, w, y, u), x)
         self.assertTrue(torch.equal(x.grad, plain))
+
+    def test_a_call_like_an_earlier_one(self):
+        """Catches: a call taken for an earlier one that it is not like, or past those who watch operators."""
+        x, w, y, u = tensors()
+        options = 0.5, 1.0, -100, 0, "batchmean", "auto", 0
+
+        def is_known(*four):
+            return recent.find((*four, None, None, None), options) is not None
+
+        class Watch(TorchDispatchMode):
+            seen = []
+
+            def __torch_dispatch__(self, function, types, arguments=(), options=None):
+                self.seen.append(function)
+                return function(*arguments, **(options or {}))
+
+        first = fused_linear_jsd(x, w, y, u)
+        self.assertEqual(is_known(x, w, y, u), recent.TensorGuards is not None)
+        self.assertTrue(torch.equal(fused_linear_jsd(x, w, y, u), first))
+        self.assertFalse(is_known(x, w.detach(), y, u))
+        self.assertFalse(is_known(x[:2], w, y[:2], u))
+        self.assertFalse(is_known(x, w, y, u.T.contiguous().T))
+        self.assertFalse(is_known(x, w, y, u.float()))
+        self.assertFalse(is_known(x, w, y, torch.nn.Parameter(u)))
+        with torch.no_grad():
+            self.assertFalse(is_known(x, w, y, u))
+            self.assertFalse(fused_linear_jsd(x, w, y, u).requires_grad)
+            self.assertTrue(fused_linear_jsd(x, w, y, u, beta=0.25) != first)
+        with Watch() as watch:
+            fused_linear_jsd(x, w, y, u)
+        self.assertIn(torch.ops.fljsd.fused_linear_jsd.default, watch.seen)
+        with torch.autograd.profiler.profile() as profile:
+            fused_linear_jsd(x, w, y, u)
+        self.assertIn("fljsd::fused_linear_jsd", [event.name for event in profile.function_events])
+        torch.func.grad(lambda x: self.assertFalse(is_known(x, w, y, u)) or x.sum())(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # deprecated, but there
+            torch.jit.trace(lambda z: self.assertFalse(is_known(x, w, y, u)) or z, x, check_trace=False)
+        with torch.autocast("cpu"):
+            self.assertFalse(is_known(x, w, y, u))
 
     def test_rows_apart(self):
         """Catches: what lies between rows taken for elements."""

@@ -59,10 +59,12 @@ class Gpu(unittest.TestCase):
         """Catches: a gradient of the head that is allocated although nobody asks for it."""
         x, w, y, u = tensors(tokens=128, hidden=1024, vocab=65536)
         w.requires_grad_(False)
-        torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        fused_linear_jsd(x, w, y, u, memory_budget=64 << 20).backward()
-        self.assertLess(torch.cuda.max_memory_allocated() - before, 2 * w.numel())  # bytes of the gradient in bf16
+        for stage in ("auto", "fused", "chunked-vocab"):
+            with self.subTest(stage):
+                torch.cuda.reset_peak_memory_stats()
+                fused_linear_jsd(x, w, y, u, stage=stage, memory_budget=64 << 20).backward()
+                self.assertLess(torch.cuda.max_memory_allocated() - before, 2 * w.numel())  # of the gradient in bf16
 
     @unittest.skipUnless(hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), "PyTorch is older than 2.8.")
     def test_backward_memory(self):
@@ -89,6 +91,18 @@ class Gpu(unittest.TestCase):
         loss = fused_linear_jsd(x, w, y, u)
         for a, b in zip(gradients(loss, x, w), gradients(4 * loss, x, w)):
             self.assertTrue(torch.equal(4 * a, b))
+
+    def test_upstream_gradient_is_not_rounded(self):
+        """Catches: an upstream gradient that is rounded to bf16 before the product is."""
+        x, w, y, u = tensors()
+        scale = 1 + 3 * 2.0**-9  # in bf16 1 + 2^-7
+        loss = fused_linear_jsd(x, w, y, u)
+        plain = gradients(loss, x, w)
+        expected = [(t.float() * scale).bfloat16() for t in plain]  # rounded in fp32 and then in bf16, as in the operator
+        self.assertFalse(torch.equal(expected[1], (1 + 2.0**-7) * plain[1]))
+        for found in (gradients(scale * loss, x, w), torch.autograd.grad(scale * loss, (x, w))):
+            for a, b in zip(found, expected):
+                self.assertTrue(torch.equal(a, b))
 
     def test_compile(self):
         """Catches: a compiled call that differs from the plain one: the same kernels give the same bits."""

@@ -21,12 +21,11 @@ class Differentiable(torch.autograd.Function):
     def backward(ctx, upstream):
         """Autograd brings what is returned into the dtype of what it is the gradient of."""
         wanted = ctx.needs_input_grad[:3]
-        row_scale = scale = upstream
         if upstream.ndim == 1:  # a loss per token
-            row_scale = upstream[:, None]
-            if wanted[1] or wanted[2]:
-                scale = _one_number(upstream)
-        multiply = torch.Tensor.mul_ if ctx._forward_cls.owns_gradients and _is_last_use(upstream) else torch.mul
+            row_scale, scale = upstream[:, None], _one_number(upstream) if wanted[1] or wanted[2] else None
+        else:  # as a vector, because PyTorch rounds a factor without dimensions to the dtype of the gradient first
+            row_scale = scale = upstream[None]
+        multiply = _way_to_multiply(upstream, ctx._forward_cls.owns_gradients)
         grads = iter(ctx.saved_tensors)
         results = [multiply(next(grads), factor) if want else None
                    for want, factor in zip(wanted, (row_scale, scale, scale))]
@@ -58,29 +57,36 @@ def plain_apply():
     return _owner_apply if _saving_hooks is not None and _saving_hooks(False) is None else _shared_apply
 
 
-def _is_last_use(upstream) -> bool:
-    """Whether the saved gradients can be multiplied in place, without a second copy of them: then this walk must be the
-    last one of the graph, known on the host because autograd frees what is saved right after backward() unless the graph
-    is kept. If anything else did come to read them, autograd would find their version changed and raise. Not in place
-    either: second derivatives, vmap over upstream gradients, tracing, and while a CUDA graph is captured, whose backward
-    part may be replayed alone."""
-    return not (torch.compiler.is_compiling() or torch.is_grad_enabled() or _graph_is_kept()
-                or type(upstream) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(upstream)
-                or torch._C._functorch.is_legacy_batchedtensor(upstream)  # is_grads_batched=True
-                or torch._C._len_torch_dispatch_stack() > 0
-                or upstream.is_cuda and torch.cuda.is_current_stream_capturing())
+def _way_to_multiply(upstream, owns_gradients):
+    """Without a second copy of the saved gradients, in place, if this walk is the last one of the graph: known on the host
+    because autograd frees what is saved right after backward() unless the graph is kept. If anything else did come to
+    read them, autograd would find their version changed and raise. Not in place while a CUDA graph is captured, whose
+    backward part may be replayed alone."""
+    if (torch.compiler.is_compiling() or torch.is_grad_enabled()  # traced, or to be differentiated
+            or type(upstream) is not torch.Tensor or torch._C._functorch.is_functorch_wrapped_tensor(upstream)
+            or torch._C._functorch.is_legacy_batchedtensor(upstream)  # is_grads_batched=True
+            or torch._C._len_torch_dispatch_stack() > 0):
+        return torch.mul  # autograd rounds
+    if not owns_gradients or _graph_is_kept() or upstream.is_cuda and torch.cuda.is_current_stream_capturing():
+        return _rounded_product
+    return torch.Tensor.mul_
+
+
+def _rounded_product(grad, factor):
+    """In the dtype of the gradient, without the wider product that is then cast."""
+    return torch.mul(grad, factor, out=torch.empty_like(grad))
 
 
 def _one_number(upstream):
     """The upstream gradient of losses per token when it is one number for all of them, as sum() leaves it: gradients of
     weight and bias are sums over tokens and cannot be weighted afterwards."""
     if upstream.numel() == 0:
-        return upstream.sum()
+        return upstream.sum(0, keepdim=True)
     if upstream.numel() > 1 and upstream.stride(0) != 0:
         raise RuntimeError("fused_linear_jsd with reduction 'none' gives gradients of student_weight and student_bias "
                            "only through loss.sum(), not through tokens weighted one by one: use reduction 'sum' or "
                            "'batchmean', or freeze the head.")
-    return upstream[0]
+    return upstream[:1]
 
 
 class _Once(torch.autograd.Function):

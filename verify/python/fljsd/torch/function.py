@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import kernels
+from . import kernels, recent
 from .derivative import plain_apply
 from .operator import OPERATOR
 
@@ -22,8 +22,7 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     temperature     divides the logits of both models; the loss is not multiplied by its square
     valid_vocab     entries at or past it do not exist; None: all do
     reduction       "batchmean": the mean over tokens that count; "sum"; or "none": [tokens], 0 where ignored
-    stage           a stage of the CUDA library, or "auto": fused; with gradients unfused if memory_budget is given and
-                    has room for the logits, and else chunked-vocab
+    stage           a stage of the CUDA library, or "auto": fused
     memory_budget   bytes of workspace that the stage may use, more is faster; None: what the stage recommends
 
     Input and weight of one model have one dtype: bf16, fp16 or fp32; on the CPU also fp64. There, the float64 reference
@@ -31,26 +30,41 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     adjacent. The teacher is a constant. Gradients are computed in the forward call where the student requires them.
     ValueError, one sentence, for arguments that break these rules; LibraryError for what the library refuses.
     """
-    device_type = student_input.device.type
-    if device_type == "cuda" and torch.is_autocast_enabled("cuda"):
-        to = torch.get_autocast_dtype("cuda")
-        student_input, student_weight = student_input.to(to), student_weight.to(to)
-        teacher_input, teacher_weight = teacher_input.to(to), teacher_weight.to(to)
     if valid_vocab is not None and valid_vocab < 1:  # 0 is the operator's None
         raise ValueError(f"valid_vocab is {valid_vocab}, but it must be from 1 to vocab, {student_weight.shape[0]}.")
     if memory_budget is not None and memory_budget < 1:
         raise ValueError(f"memory_budget is {memory_budget}, but it must be a positive number of bytes.")
     tensors = student_input, student_weight, teacher_input, teacher_weight, student_bias, teacher_bias, labels
     options = float(beta), float(temperature), ignore_index, valid_vocab or 0, reduction, stage, memory_budget or 0
+    known = recent.find(tensors, options)
+    if known is None:
+        return _unknown(tensors, options)
+    return _call(*known, tensors)
+
+
+def _call(run, wanted, tensors):
+    """Past the dispatcher: run(tensors) gives the loss and the gradients wanted."""
+    if True not in wanted:
+        return run(tensors)[0]
+    return plain_apply()(tensors[0], tensors[1], tensors[4], lambda: run(tensors))
+
+
+def _unknown(tensors, options):
+    """A call unlike those before, or one that others take part in."""
+    device_type = tensors[0].device.type
+    autocast = device_type == "cuda" and torch.is_autocast_enabled("cuda")
+    if autocast:
+        to = torch.get_autocast_dtype("cuda")
+        tensors = *[t.to(to) for t in tensors[:4]], *tensors[4:]
     grad = torch.is_grad_enabled()
-    wanted = (grad and student_input.requires_grad, grad and student_weight.requires_grad,
-              grad and student_bias is not None and student_bias.requires_grad)
-    kernel = kernels.OF_DEVICE.get(device_type)
-    if torch.compiler.is_compiling() or kernel is None or _is_watched(tensors):
+    wanted = tuple([grad and t is not None and t.requires_grad for t in (tensors[0], tensors[1], tensors[4])])
+    prepare = kernels.OF_DEVICE.get(device_type)
+    if torch.compiler.is_compiling() or prepare is None or _is_watched(tensors):
         return OPERATOR(*tensors, *options, *wanted)[0]
-    if not any(wanted):
-        return kernel(tensors, options, wanted)[0]
-    return plain_apply()(student_input, student_weight, student_bias, lambda: kernel(tensors, options, wanted))
+    run = prepare(tensors, options, wanted)
+    if not autocast:  # whose dtype the guards do not know
+        recent.remember(tensors, options, (run, wanted))
+    return _call(run, wanted, tensors)
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}

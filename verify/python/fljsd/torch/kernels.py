@@ -2,10 +2,13 @@
 """What computes: the CUDA library on CUDA tensors, the float64 reference on CPU tensors.
 
 Each function takes the tensors of layout.NAMES, the options of layout.Options as a tuple, and whether the gradients of
-student_input, student_weight and student_bias are wanted. It returns a list: the loss, and the gradients wanted, in that
-order. Gradients are computed in the same pass over the vocabulary as the loss.
+student_input, student_weight and student_bias are wanted. It checks these and returns a function of such tensors, for them
+or others laid out alike, whose result is a list: the loss, and the gradients wanted, in that order. Gradients are computed
+in the same pass over the vocabulary as the loss.
 """
 from __future__ import annotations
+
+import functools
 
 import torch
 
@@ -28,18 +31,19 @@ def outputs(tensors, options: tuple, wanted) -> list:
             for shape, strides, dtype in output_layouts(layouts(tensors), is_per_token(options), wanted)]
 
 
-def cuda(tensors, options: tuple, wanted) -> list:
-    device = tensors[0].device
-    if device.index != torch._C._cuda_getDevice():
-        with torch.cuda.device(device):
-            return cuda(tensors, options, wanted)
-    return plan_for(layouts(tensors), options, wanted).run(tensors, device)
+def cuda(tensors, options: tuple, wanted):
+    return plan_for(layouts(tensors), options, wanted).run
 
 
-def cpu(tensors, options: tuple, wanted) -> list:
-    """Rounded once to the dtype of each output. Stage and memory budget mean nothing here."""
+def cpu(tensors, options: tuple, wanted):
+    """Stage and memory budget mean nothing here."""
+    check(layouts(tensors), Options(*options))
+    return functools.partial(_reference, options, wanted)
+
+
+def _reference(options: tuple, wanted, tensors) -> list:
+    """Rounded once to the dtype of each output."""
     named = Options(*options)
-    check(layouts(tensors), named)
     given = dict(zip(NAMES, tensors))
     case = Case(*[given.pop(name) for name in NAMES[:4]], **given, beta=named.beta, temperature=named.temperature,
                 ignore_index=named.ignore_index, reduction=named.reduction, valid_vocab=named.valid_vocab or None)

@@ -35,11 +35,12 @@ def _cuda(*arguments):
     tensors, options, wanted = _parts(arguments)
     if tensors[0].device.type != "cuda":
         check(layouts(tensors), Options(*options))  # raises: another tensor brought the call here
-    return kernels.cuda(tensors, options, wanted)
+    return kernels.cuda(tensors, options, wanted)(tensors)
 
 
 def _cpu(*arguments):
-    return kernels.cpu(*_parts(arguments))
+    tensors, options, wanted = _parts(arguments)
+    return kernels.cpu(tensors, options, wanted)(tensors)
 
 
 torch.library.impl(NAME, "cuda", _cuda)

@@ -18,20 +18,12 @@ GRADIENT_FIELDS = "student_input_grad", "student_weight_grad", "student_bias_gra
 GRADIENTS = library.INPUT_GRAD, library.WEIGHT_GRAD, library.BIAS_GRAD
 OUTPUTS = len(FIELDS) - FIELDS.index("loss")
 PACKED = struct.Struct(f"{len(FIELDS)}Q")  # the bytes of Tensors, in a third of the time: its size, then addresses
+AUTO = "fused"  # with gradients, it chooses by the memory budget whether to store the logits
 CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32: library.F32}
 
 
 def _leading(matrix) -> int:
     return matrix.strides[0] if matrix.shape[0] > 1 else 0
-
-
-def _stages(options, gradients) -> tuple:
-    """Which stages to try, until one keeps the memory budget."""
-    if options.stage != "auto":
-        return (options.stage,)
-    if not gradients:
-        return ("fused",)
-    return ("unfused", "chunked-vocab") if options.memory_budget else ("chunked-vocab",)
 
 
 class Plan:
@@ -60,13 +52,11 @@ class Plan:
         config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
         config.memory_budget = options.memory_budget
         config.device = at["student_input"].device.index
+        config.stage = (AUTO if options.stage == "auto" else options.stage).encode()
+        self._device = at["student_input"].device
         self._handle = ctypes.c_void_p()
-        for stage in _stages(options, config.gradients):
-            config.stage = stage.encode()
-            status = load.fljsd_plan_create(config, self._handle)
-            if status != library.WORKSPACE_TOO_SMALL:
-                break
-        library.check(status)
+        with torch.cuda.device(self._device):
+            library.check(load.fljsd_plan_create(config, self._handle))
         run_pass = library.FORWARD_BACKWARD if config.gradients else library.FORWARD
         size = ctypes.c_uint64()
         library.check(load.fljsd_plan_workspace_bytes(self._handle, run_pass, size))
@@ -86,8 +76,12 @@ class Plan:
     def describe(self) -> str:
         return self._library.fljsd_plan_describe(self._handle).decode()
 
-    def run(self, tensors, device: torch.device) -> list:
-        """Enqueues the pass on the current stream of the device, which must be the current one; returns the outputs."""
+    def run(self, tensors) -> list:
+        """Enqueues the pass on the current stream of the tensors' device; returns the outputs."""
+        device = self._device
+        if device.index != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                return self.run(tensors)
         # In the order of host time: empty_like(), empty_strided(), empty().
         outputs = [torch.empty_strided(*output[:2], dtype=output[2], device=device) if like is None
                    else torch.empty_like(tensors[like]) for output, like in zip(self._outputs, self._alike)]
@@ -114,6 +108,6 @@ class Plan:
 
 @functools.lru_cache(maxsize=128)
 def plan_for(given: tuple, options: tuple, wanted: tuple) -> Plan:
-    """`given`: layout.layouts() of the tensors, all on one CUDA device, which is the current one; options: the fields of
-    layout.Options; wanted: whether gradients of student_input, student_weight and student_bias are."""
+    """`given`: layout.layouts() of the tensors, on a CUDA device; options: the fields of layout.Options; wanted: whether
+    gradients of student_input, student_weight and student_bias are."""
     return Plan(given, options, wanted)
