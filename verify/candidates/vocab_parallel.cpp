@@ -32,7 +32,6 @@ class VocabParallel : public Candidate {
     if (has_enormous_logits(given, options))
       return Unsupported{"unsupported: logits beyond 2^125 in magnitude"};
     const int ranks = team_.grid().ranks();
-    if (given.vocab() < ranks) return Unsupported{"unsupported: fewer vocabulary entries than GPUs"};
     Problem problem = given;
     const OneFormat student(problem.student_input, problem.student_weight);
     const OneFormat teacher(problem.teacher_input, problem.teacher_weight);
@@ -91,13 +90,13 @@ CandidateEntry vocab_parallel_entry() {
 std::unique_ptr<Candidate> make_vocab_parallel_candidate() {
   const std::string refused = "candidate is 'cuda:vocab-parallel', but it cannot run here: ";
   const int gpus = count_gpus();
-  const bool shared = most_ranks() > gpus;  // rank_team.h
-  if (gpus < 2 && !shared) {
-    throw std::invalid_argument(refused + "it takes two GPUs or more, and there " +
-                                (gpus == 1 ? "is 1." : "is none."));
-  }
   try {
-    return std::make_unique<VocabParallel>(shared ? 3 : gpus);
+    const int ranks = ranks_that_share() > 0 && gpus > 0 ? ranks_that_share() : gpus;
+    if (ranks < 2) {
+      throw std::invalid_argument(refused + "it takes two GPUs or more, and there " +
+                                  (gpus == 1 ? "is 1." : "is none."));
+    }
+    return std::make_unique<VocabParallel>(ranks);
   } catch (const std::runtime_error& error) {
     throw std::invalid_argument(refused + error.what());
   }

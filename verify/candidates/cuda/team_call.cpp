@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "verify/candidates/cuda/rank_output.h"
 #include "verify/candidates/cuda/stage_call.h"
 
 namespace fljsd {
@@ -57,6 +58,19 @@ class Guarded {
   std::vector<std::byte> host_;
 };
 
+// A stream that waits for no other, as a rank's own is.
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 std::vector<std::byte> rows_of(const MatrixView& m, const Shard& rows) {
   if (rows.size == 0) return {};
   const auto* start = static_cast<const std::byte*>(m.data) +
@@ -64,17 +78,19 @@ std::vector<std::byte> rows_of(const MatrixView& m, const Shard& rows) {
   return {start,
           start + static_cast<std::size_t>((rows.size - 1) * m.row_stride + m.cols) * size_of(m.dtype)};
 }
+// Rows or entries of a shard that has none: one that does not exist, and whose bytes are NaN in any format.
+std::vector<std::byte> none_of(Index elements, DType dtype) {
+  return std::vector<std::byte>(static_cast<std::size_t>(elements) * size_of(dtype), std::byte{0xff});
+}
+std::vector<std::byte> weights_of(const MatrixView& m, const Shard& rows) {
+  return rows.size == 0 ? none_of(m.cols, m.dtype) : rows_of(m, rows);
+}
 std::vector<std::byte> entries_of(const VectorView& v, const Shard& entries) {
+  if (entries.size == 0) return none_of(1, v.dtype);
   const auto* start =
       static_cast<const std::byte*>(v.data) + static_cast<std::size_t>(entries.first) * size_of(v.dtype);
   return {start, start + static_cast<std::size_t>(entries.size) * size_of(v.dtype)};
 }
-
-// What one rank computed, as bytes.
-struct RankOutput {
-  std::vector<std::byte> loss, token_loss, input_grad, weight_grad, bias_grad;
-  bool operator==(const RankOutput&) const = default;
-};
 
 // One rank's part of the problem on its GPU.
 class RankCall {
@@ -87,7 +103,9 @@ class RankCall {
         gradients_(request.gradients) {
     fljsd_config c = config_of(p, options, request.gradient_dtype, gradients_);
     c.tokens = part_.size;
-    c.vocab = shard_.size;
+    const Index rows = std::max<Index>(shard_.size, 1);
+    c.vocab = rows;
+    if (request.shards.back().size == 0 && c.valid_vocab == 0) c.valid_vocab = p.vocab();
     request.configure(rank, c);
     fljsd_ranks ranks = team.ranks_of(rank);
     ranks.sum_weight_gradients = request.sum_weight_gradients ? 1 : 0;
@@ -98,8 +116,8 @@ class RankCall {
     tensors_.struct_size = sizeof tensors_;
     tensors_.student_input = input(rows_of(p.student_input, part_));
     tensors_.teacher_input = input(rows_of(p.teacher_input, part_));
-    tensors_.student_weight = input(rows_of(p.student_weight, shard_));
-    tensors_.teacher_weight = input(rows_of(p.teacher_weight, shard_));
+    tensors_.student_weight = input(weights_of(p.student_weight, shard_));
+    tensors_.teacher_weight = input(weights_of(p.teacher_weight, shard_));
     if (p.student_bias) tensors_.student_bias = input(entries_of(*p.student_bias, shard_));
     if (p.teacher_bias) tensors_.teacher_bias = input(entries_of(*p.teacher_bias, shard_));
     if (p.labels) {
@@ -116,8 +134,8 @@ class RankCall {
     if (gradients_) {
       const Index hidden = p.student_input.cols;
       tensors_.student_input_grad = output(input_grad_, part_.size * hidden, request.gradient_dtype);
-      tensors_.student_weight_grad = output(weight_grad_, shard_.size * hidden, request.gradient_dtype);
-      tensors_.student_bias_grad = reinterpret_cast<float*>(output(bias_grad_, shard_.size, DType::f32));
+      tensors_.student_weight_grad = output(weight_grad_, rows * hidden, request.gradient_dtype);
+      tensors_.student_bias_grad = reinterpret_cast<float*>(output(bias_grad_, rows, DType::f32));
     }
     std::uint64_t bytes = 0;
     check_status(fljsd_plan_workspace_bytes(plan, pass(), &bytes));
@@ -130,8 +148,8 @@ class RankCall {
     workspace_->fill(workspace_poison);
     check_cuda(cudaDeviceSynchronize());
     const auto call = gradients_ ? fljsd_forward_backward : fljsd_forward;
-    check_status(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), nullptr));
-    check_status(fljsd_plan_wait(plan_.get(), nullptr, timeout_ms_));
+    check_status(call(plan_.get(), &tensors_, workspace_->get(), workspace_->size(), stream_.get()));
+    check_status(fljsd_plan_wait(plan_.get(), stream_.get(), timeout_ms_));
     const auto bytes = [](const std::unique_ptr<Guarded>& g) {
       return g ? g->contents() : std::vector<std::byte>();
     };
@@ -147,6 +165,14 @@ class RankCall {
     for (const Guarded* g : outputs())
       if (!g->is_intact()) found.push_back("bytes beside an output were written.");
     if (!workspace_->is_intact()) found.push_back("bytes beside the workspace were written.");
+    for (const auto* g : {&weight_grad_, &bias_grad_}) {
+      if (shard_.size > 0 || !*g) continue;
+      for (const std::byte b : (*g)->contents()) {
+        if (b == std::byte{0}) continue;
+        found.push_back("an entry that does not exist has a gradient.");
+        break;
+      }
+    }
     return found;
   }
 
@@ -167,6 +193,7 @@ class RankCall {
   Shard shard_, part_;
   std::int64_t timeout_ms_;
   bool gradients_;
+  Stream stream_;
   PlanPointer plan_;
   fljsd_tensors tensors_{};
   std::vector<std::unique_ptr<Guarded>> inputs_;
@@ -221,11 +248,12 @@ class Assembly {
 }  // namespace
 
 std::vector<Shard> ragged_shards(Index rows, int ranks, std::uint64_t seed) {
+  std::vector<Shard> shards;
   if (rows < ranks) {
-    throw std::invalid_argument(std::to_string(ranks) + " ranks need as many vocabulary entries, but there " +
-                                "are " + std::to_string(rows) + ".");
+    for (Index s = 0; s < ranks; ++s) shards.push_back({std::min(s, rows), s < rows ? 1 : 0});
+    return shards;
   }
-  std::vector<Shard> shards = cut_vocabulary(rows - ranks, ranks, seed);
+  shards = cut_vocabulary(rows - ranks, ranks, seed);
   for (std::size_t s = 0; s < shards.size(); ++s)
     shards[s] = {shards[s].first + static_cast<Index>(s), shards[s].size + 1};
   return shards;
@@ -240,7 +268,7 @@ TeamOutput call_team(const RankTeam& team, const Problem& problem, const Options
   std::uint64_t exchanged_bytes = 0;
   // In one process the driver may make an allocation on one GPU wait for the others, and a kernel there wait
   // for this rank: nobody starts before all are ready, and nobody tidies up before all are done.
-  std::barrier meet(grid.ranks());
+  std::barrier meet(static_cast<std::ptrdiff_t>(team.local_ranks().size()));
   team.run([&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
     try {
@@ -250,13 +278,17 @@ TeamOutput call_team(const RankTeam& team, const Problem& problem, const Options
       if (twice && !(call.run(0x3f) == outputs[r]))
         violations[r].push_back("the same call gave other bits when the workspace held other bytes before.");
       for (const std::string& sentence : call.violations()) violations[r].push_back(sentence);
-      if (rank == 0) exchanged_bytes = call.exchanged_bytes;
+      if (rank == team.local_ranks().front()) exchanged_bytes = call.exchanged_bytes;
       meet.arrive_and_wait();
     } catch (...) {
       meet.arrive_and_drop();
       throw;
     }
   });
+  std::vector<Bytes> told(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) told[r] = pack(outputs[r], violations[r]);
+  team.tell(told);
+  for (std::size_t r = 0; r < ranks; ++r) unpack(told[r], outputs[r], violations[r]);
   Assembly assembly(grid, problem, request);
   for (int rank = 0; rank < grid.ranks(); ++rank) {
     const auto r = static_cast<std::size_t>(rank);

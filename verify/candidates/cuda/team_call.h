@@ -17,16 +17,16 @@ namespace fljsd {
 struct TeamRequest {
   bool gradients = true;      // of student input, weight and bias
   DType gradient_dtype = {};  // of the first two: the student's format, or f32
-  // Consecutive shards of at least one entry each, one a vocabulary rank; parts of the tokens, perhaps empty,
-  // one a token rank.
+  // Consecutive shards, one a vocabulary rank; the last ones may be empty: such a rank is given a row that
+  // does not exist, of NaN. Parts of the tokens, perhaps empty, one a token rank.
   std::vector<Shard> shards, parts;
   bool sum_weight_gradients = false;
   // Fields of a rank's configuration that are to differ.
   std::function<void(int rank, fljsd_config&)> configure = [](int, fljsd_config&) {};
 };
 
-// Shards of `rows` entries for `ranks` ranks, at least one each, ragged. Throws std::invalid_argument if
-// there are fewer entries than ranks.
+// Shards of `rows` entries for `ranks` ranks, ragged, at least one entry each; with fewer entries than ranks,
+// one each for the first ranks and none for the others.
 std::vector<Shard> ragged_shards(Index rows, int ranks, std::uint64_t seed);
 
 struct TeamOutput {
@@ -36,7 +36,7 @@ struct TeamOutput {
   // up, unless the ranks have done that.
   RowMajorMatrix<double> input_grad, weight_grad;
   std::vector<double> bias_grad;
-  std::uint64_t exchanged_bytes = 0;    // sent by rank 0
+  std::uint64_t exchanged_bytes = 0;    // sent by this process's first rank
   std::vector<std::string> violations;  // a sentence each; empty when all is well
 };
 

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libnccl.so.2 whose ranks are threads of one process that share one GPU, which NCCL itself
 // refuses: so that everything of a distributed plan but the transport runs on a machine with one GPU, in any
-// grid of ranks. Only what cuda/nccl_library.h asks for; non-blocking only.
+// grid of ranks. Only what cuda/nccl_library.h asks for; non-blocking communicators only.
 //
-// A collective waits (ncclInProgress) until the last rank has posted its part. That rank enqueues the whole
-// on its stream, behind what every rank's stream has done so far, and makes all streams wait for it. Sums are
-// in rank order.
+// A collective waits on the host (ncclInProgress) until the last rank has posted its part. That rank enqueues
+// the whole on its stream, behind what every rank's stream has done so far, and makes all streams wait for
+// it. So nothing on the device ever waits for the host or for another rank, and nothing can hang but a poll,
+// which has its caller's time limit. Sums are in rank order.
+//
+// What goes wrong on one rank is told to all ranks of the communicator at their next poll.
 #include <nccl.h>
 
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
+
+#include "verify/tests/gpu/loopback/rank_order_sum.h"
 
 namespace {
 
-constexpr int most_ranks = 64;
+using fljsd::loopback::most_ranks;
 
 struct Part {
   const void* send;
@@ -27,11 +31,16 @@ struct Part {
 };
 
 struct Group {
-  explicit Group(int size) : ranks(size) {}
+  Group(int size, int on) : ranks(size), device(on) {}
+  ~Group() { cudaFree(scratch); }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
   std::mutex mutex;
-  int ranks, arrived = 0;
+  const int ranks, device;
+  int arrived = 0;
   long done = 0;              // collectives that were enqueued
   std::map<int, Part> parts;  // of the one under way, by rank
+  ncclResult_t error = ncclSuccess;
   float* scratch = nullptr;
   std::size_t scratch_floats = 0;
 };
@@ -40,18 +49,6 @@ std::mutex registry_mutex;
 std::map<long, std::shared_ptr<Group>>& registry() {
   static std::map<long, std::shared_ptr<Group>> groups;
   return groups;
-}
-
-struct Sources {
-  const float* data[most_ranks];
-};
-__global__ void sum_in_rank_order(Sources sources, int ranks, std::size_t count, float* out) {
-  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    float sum = sources.data[0][i];
-    for (int r = 1; r < ranks; ++r) sum += sources.data[r][i];
-    out[i] = sum;
-  }
 }
 
 bool failed(cudaError_t error) {
@@ -71,9 +68,8 @@ bool wait_for_stream(cudaStream_t to, cudaStream_t from) {
 
 struct ncclComm {
   std::shared_ptr<Group> group;
-  int rank = 0, device = 0;
+  int rank = 0;
   long posted = 0;
-  bool aborted = false;
 };
 
 namespace {
@@ -83,17 +79,18 @@ template <class Enqueue>
 ncclResult_t post(ncclComm_t comm, const Part& part, const Enqueue& enqueue) {
   Group& g = *comm->group;
   const std::lock_guard lock(g.mutex);
+  if (g.error != ncclSuccess) return g.error;
   g.parts[comm->rank] = part;
   ++comm->posted;
   if (static_cast<int>(g.parts.size()) < g.ranks) return ncclInProgress;
-  for (const auto& [rank, other] : g.parts)
-    if (!wait_for_stream(part.stream, other.stream)) return ncclUnhandledCudaError;
-  if (!enqueue(g, part.stream)) return ncclUnhandledCudaError;
-  for (const auto& [rank, other] : g.parts)
-    if (!wait_for_stream(other.stream, part.stream)) return ncclUnhandledCudaError;
+  bool fine = true;
+  for (const auto& [rank, other] : g.parts) fine = fine && wait_for_stream(part.stream, other.stream);
+  fine = fine && enqueue(g, part.stream);
+  for (const auto& [rank, other] : g.parts) fine = fine && wait_for_stream(other.stream, part.stream);
   g.parts.clear();
   ++g.done;
-  return ncclSuccess;
+  if (!fine) g.error = ncclUnhandledCudaError;
+  return g.error;
 }
 
 }  // namespace
@@ -115,28 +112,33 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t*) {
-  if (ranks > most_ranks) return ncclInvalidArgument;
+  if (ranks > most_ranks || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   long key;
   std::memcpy(&key, &id, sizeof key);
+  int device = 0;
+  if (failed(cudaGetDevice(&device))) return ncclUnhandledCudaError;
   auto made = std::make_unique<ncclComm>();
   made->rank = rank;
-  if (failed(cudaGetDevice(&made->device))) return ncclUnhandledCudaError;
   {
     const std::lock_guard lock(registry_mutex);
     std::shared_ptr<Group>& group = registry()[key];
-    if (!group) group = std::make_shared<Group>(ranks);
+    if (!group) group = std::make_shared<Group>(ranks, device);
     made->group = group;
+    if (++group->arrived == ranks) registry().erase(key);
   }
-  const std::lock_guard lock(made->group->mutex);
-  ++made->group->arrived;
+  Group& g = *made->group;
+  const std::lock_guard lock(g.mutex);
+  // A stream of one device cannot record an event of another, and a null stream is the current device's.
+  if (g.ranks != ranks || g.device != device) g.error = ncclInvalidUsage;
   *comm = made.release();
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const std::lock_guard lock(comm->group->mutex);
-  const bool waits = comm->group->arrived < comm->group->ranks || comm->group->done < comm->posted;
-  *state = waits ? ncclInProgress : ncclSuccess;
+  Group& g = *comm->group;
+  const std::scoped_lock lock(registry_mutex, g.mutex);
+  const bool waits = g.arrived < g.ranks || g.done < comm->posted;
+  *state = g.error != ncclSuccess ? g.error : waits ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
 }
 
@@ -147,9 +149,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
-// Kept, as the caller's handle is: a test's memory.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  comm->aborted = true;
+  {
+    Group& g = *comm->group;
+    const std::lock_guard lock(g.mutex);
+    g.parts.clear();  // nobody may read what this rank is about to free
+    if (g.error == ncclSuccess) g.error = ncclRemoteError;
+  }
+  delete comm;
   return ncclSuccess;
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
@@ -161,7 +168,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
-  *device = comm->device;
+  *device = comm->group->device;
   return ncclSuccess;
 }
 
@@ -186,13 +193,16 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
   return post(comm, {send, receive, stream}, [count](Group& g, cudaStream_t on) {
     if (g.scratch_floats < count) {
       cudaFree(g.scratch);
-      if (failed(cudaMalloc(&g.scratch, count * sizeof(float)))) return false;
+      g.scratch = nullptr;
+      g.scratch_floats = 0;
+      void* made = nullptr;
+      if (failed(cudaMalloc(&made, count * sizeof(float)))) return false;
+      g.scratch = static_cast<float*>(made);
       g.scratch_floats = count;
     }
-    Sources sources{};
+    fljsd::loopback::Sources sources{};
     for (const auto& [rank, part] : g.parts) sources.data[rank] = static_cast<const float*>(part.send);
-    sum_in_rank_order<<<256, 256, 0, on>>>(sources, g.ranks, count, g.scratch);
-    if (failed(cudaGetLastError())) return false;
+    if (failed(fljsd::loopback::enqueue_rank_order_sum(sources, g.ranks, count, g.scratch, on))) return false;
     for (const auto& [rank, part] : g.parts) {
       if (failed(
               cudaMemcpyAsync(part.receive, g.scratch, count * sizeof(float), cudaMemcpyDeviceToDevice, on)))
@@ -205,6 +215,8 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, std::size_t count, n
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclUnhandledCudaError ? "CUDA error"
          : result == ncclInvalidArgument  ? "invalid argument"
+         : result == ncclRemoteError      ? "another rank aborted"
+         : result == ncclInvalidUsage     ? "all ranks must share one GPU and agree on their number"
                                           : "?";
 }
 const char* ncclGetLastError(ncclComm_t) {
