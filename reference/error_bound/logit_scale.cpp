@@ -11,6 +11,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "reference/largest.h"
 #include "reference/parallel.h"
 
 namespace fljsd {
@@ -55,7 +56,7 @@ std::vector<double> column_maxima(const MatrixView& matrix, std::span<const Inde
   std::mutex mutex;
   const auto join = [](std::vector<double>& maxima, const std::vector<double>& row) {
     for (std::size_t h = 0; h < maxima.size(); ++h)
-      if (!(std::abs(row[h]) <= maxima[h])) maxima[h] = std::abs(row[h]);  // NaN stays
+      maxima[h] = larger_or_nan(maxima[h], std::abs(row[h]));
   };
   for_pieces(static_cast<Index>(rows.size()), matrix.cols, [&](Index first, Index last) {
     std::vector<double> row(result.size()), maxima(result.size());
@@ -79,7 +80,7 @@ std::vector<Index> first_rows(Index rows) {
 
 Norms norms(std::span<const double> row) {
   double largest = 0;
-  for (double x : row) largest = !(std::abs(x) <= largest) ? std::abs(x) : largest;  // NaN stays
+  for (double x : row) largest = larger_or_nan(largest, std::abs(x));
   if (!(largest > 0) || !std::isfinite(largest)) return {largest, largest};
   double square = 0, fourth = 0;
   for (double x : row) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/enclosure.h"
+#include "reference/largest.h"
 #include "verify/cases/result.h"
 #include "verify/cases/safetensors.h"
 #include "verify/commands/commands.h"
@@ -97,10 +98,8 @@ std::vector<std::pair<const char*, const Tensor*>> gradients(const CaseResult& r
 
 double euclidean_norm(const Tensor& tensor) {
   double largest = 0;
-  for (Index i = 0; i < tensor.elements(); ++i) {
-    const double magnitude = std::abs(load(tensor.dtype, tensor.data.get(), i));
-    if (!(magnitude <= largest)) largest = magnitude;  // NaN stays
-  }
+  for (Index i = 0; i < tensor.elements(); ++i)
+    largest = larger_or_nan(largest, std::abs(load(tensor.dtype, tensor.data.get(), i)));
   if (largest == 0 || !std::isfinite(largest)) return largest;
   double sum = 0;  // of squares, scaled so that none overflows
   for (Index i = 0; i < tensor.elements(); ++i) {

@@ -138,6 +138,22 @@ TEST(Cli, NanAndInfinityAreStringsInJson) {
   }
 }
 
+// Fault: a norm of a gradient that forgets the NaN of one token at the next one, and says 0.
+TEST(Cli, NormOfAGradientWithNanIsNan) {
+  const TemporaryFolder folder;
+  CaseSpec spec;
+  spec.family = 2;
+  spec.tokens = 3;
+  spec.student_hidden = 1;
+  spec.vocab = 5;
+  Case c = make_case(spec);
+  c.student_input = make_tensor(DType::bf16, {3, 1}, {std::numeric_limits<double>::quiet_NaN(), 1, 1});
+  c.labels = {0, c.options.ignore_index, c.options.ignore_index};  // whose gradients are 0
+  write_case(folder / "nan", c);
+  const Finished finished = run({"loss", folder / "nan", "--grad", "--json"});
+  EXPECT_EQ(json::parse(finished.out)["norms"]["student_input_grad"], "nan") << finished.out;
+}
+
 // Fault: JSON that lacks what is promised, or numbers that do not read back as the same double.
 TEST(Cli, JsonOfLossReadsBackExactly) {
   const TemporaryFolder folder;

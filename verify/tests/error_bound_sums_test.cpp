@@ -14,6 +14,7 @@
 #include "reference/error_bound/roundoff.h"
 #include "reference/error_bound/sum_error.h"
 #include "reference/exact_dot.h"
+#include "reference/largest.h"
 
 namespace fljsd {
 namespace {
@@ -270,6 +271,28 @@ RC_GTEST_PROP(Norms, BalancedProductsBoundDotProducts, (std::uint64_t seed)) {
       constexpr double rounding = 1 - 0x1p-48;  // of the sums here: ten roundings
       RC_ASSERT(norms.input.two[i] * norms.weight.two[k] >= sum * rounding);
       RC_ASSERT(fourth * fourth >= square * rounding);
+    }
+  }
+}
+
+// Fault: a maximum that forgets NaN at the next number, so that the norm of NaN and 0 is 0.
+TEST(Norms, NanIsNotForgotten) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(larger_or_nan(nan, 1)));
+  EXPECT_TRUE(std::isnan(larger_or_nan(1, nan)));
+  EXPECT_EQ(larger_or_nan(1, 2), 2);
+  EXPECT_EQ(larger_or_nan(2, 1), 2);
+  for (const double other : {0.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    for (std::size_t place = 0; place < 3; ++place) {
+      std::vector<double> row(3, other);
+      row[place] = nan;
+      EXPECT_TRUE(std::isnan(norms(row).two)) << place << ' ' << other;
+      EXPECT_TRUE(std::isnan(norms(row).four)) << place << ' ' << other;
+      // As the columns of a matrix that are balanced before their norms are taken.
+      const MatrixView columns{DType::f64, row.data(), 3, 1, 1};
+      const std::vector<Index> all = {0, 1, 2};
+      const BalancedNorms balanced = balanced_norms(columns, all, columns, 3);
+      EXPECT_FALSE(std::isfinite(balanced.input.two[place])) << place << ' ' << other;
     }
   }
 }

@@ -692,6 +692,7 @@ TEST(Models, AreRankedByTheirLogitsOnThePublishedInputs) {
         extremes.try_emplace(rounding_models()[i].accuracy_class, infinity, 0.0).first->second;
     low = std::min(low, error);
     high = std::max(high, error);
+    EXPECT_TRUE(std::isfinite(error)) << rounding_models()[i].name;  // neither extreme would show NaN
     EXPECT_LE(std::abs(*results[i].loss - *truth.loss), 0.02) << rounding_models()[i].name;
   }
   EXPECT_GE(extremes[AccuracyClass::bf16_logits].first, 30 * extremes[AccuracyClass::fp32_logits].second);

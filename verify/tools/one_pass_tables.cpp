@@ -17,6 +17,7 @@
 #include "reference/chernoff/state.h"
 #include "reference/chernoff/worst_case.h"
 #include "reference/divergence.h"
+#include "reference/largest.h"
 #include "verify/cases/random.h"
 
 namespace fljsd {
@@ -159,10 +160,10 @@ void float32() {
                            const std::vector<double>& kl, const OnePassErrorBound& bound) {
       double error_d = 0, error_kl = 0, arithmetic_d = 0, arithmetic_kl = 0;
       for (std::size_t r = 0; r < d.size(); ++r) {
-        error_d = std::max(error_d, std::abs(d[r] - exact_d[r]));
-        error_kl = std::max(error_kl, std::abs(kl[r] - exact_kl[r]) / 2);
-        arithmetic_d = std::max(arithmetic_d, std::abs(d[r] - rule_d[r]));
-        arithmetic_kl = std::max(arithmetic_kl, std::abs(kl[r] - rule_kl[r]) / 2);
+        error_d = larger_or_nan(error_d, std::abs(d[r] - exact_d[r]));
+        error_kl = larger_or_nan(error_kl, std::abs(kl[r] - exact_kl[r]) / 2);
+        arithmetic_d = larger_or_nan(arithmetic_d, std::abs(d[r] - rule_d[r]));
+        arithmetic_kl = larger_or_nan(arithmetic_kl, std::abs(kl[r] - rule_kl[r]) / 2);
       }
       std::printf("minimax,12,32,%s,%s,%s,%.2e,%.2e,%.2e,%.2e,%.2e,%.2e\n", phases, merge, rows.family,
                   error_d, error_kl, arithmetic_d, arithmetic_kl, bound.divergence, bound.scaled_student_kl);

@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/fljsd.h"
+#include "reference/largest.h"
 #include "verify/bench/bench.h"
 #include "verify/bench/gpu/clock_log.h"
 #include "verify/bench/gpu/fill.h"
@@ -378,8 +379,7 @@ class Benchmark {
     double largest = 0, mean = 0;
     for (std::size_t token = 0; token < got.size(); ++token) {
       const double want = truth->token_loss()[token];
-      const double difference = std::abs(static_cast<double>(got[token]) - want);
-      if (!(difference <= largest)) largest = difference;  // NaN stays
+      largest = larger_or_nan(largest, std::abs(static_cast<double>(got[token]) - want));
       mean += want / static_cast<double>(got.size());
     }
     row.largest_token_error = largest;
