@@ -49,7 +49,7 @@ void expect_kept_on_random_recipes(const RankTeam& team) {
 // an out-of-shard or all-ignored rank, ranks with other bits.
 TEST_F(VocabParallel, KeepsTheClass) {
   const RankTeam team({2, 1});
-  for (const char* recipe : team_recipes) {
+  for (const std::string& recipe : recipes_for_teams()) {
     expect_kept(team, recipe, {0, false, true});
     expect_kept(team, recipe, {3, false, false});
   }
@@ -60,7 +60,7 @@ TEST_F(VocabParallel, KeepsTheClass) {
 // whose tokens are all ignored.
 TEST_F(TokenParallel, KeepsTheClass) {
   const RankTeam team({1, 2});
-  for (const char* recipe : team_recipes) {
+  for (const std::string& recipe : recipes_for_teams()) {
     expect_kept(team, recipe, {0, false, true});
     expect_kept(team, recipe, {3, true, false});
   }
@@ -73,7 +73,7 @@ TEST_F(TokenParallel, KeepsTheClass) {
 TEST_F(Grid, KeepsTheClass) {
   if (most_ranks() < 4) GTEST_SKIP() << "A grid of two by two ranks needs four GPUs.";
   const RankTeam team({2, 2});
-  for (const char* recipe : team_recipes) {
+  for (const std::string& recipe : recipes_for_teams()) {
     expect_kept(team, recipe, {0, false, true});
     expect_kept(team, recipe, {3, true, false});
   }
@@ -112,7 +112,7 @@ TEST_F(Grid, KeepsTheClassWithManyRanks) {
   if (most_ranks() < 8) GTEST_SKIP() << "This needs eight GPUs.";
   for (const RankGrid& grid : {RankGrid{8, 1}, RankGrid{3, 2}}) {
     const RankTeam team(grid);
-    for (const char* recipe : team_recipes) expect_kept(team, recipe, {5, false, false});
+    for (const std::string& recipe : recipes_for_teams()) expect_kept(team, recipe, {5, false, false});
   }
 }
 

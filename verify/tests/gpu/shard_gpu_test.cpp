@@ -11,7 +11,7 @@ namespace {
 // Fault: the records' merge, the shard's tiles or the end of the pass differ from the stage's.
 TEST(ShardOnOneGpu, KeepsTheClass) {
   const RankTeam team({1, 1});
-  for (const char* recipe : team_recipes) {
+  for (const std::string& recipe : recipes_for_teams()) {
     expect_kept(team, recipe);
     expect_kept(team, recipe, {1, true, false});
   }
@@ -21,7 +21,7 @@ TEST(ShardOnOneGpu, KeepsTheClass) {
 TEST(ShardOnOneGpu, KeepsTheClassWithCommunicatorsOfOneRank) {
   if (fljsd_distributed_available(nullptr) != FLJSD_OK) GTEST_SKIP() << fljsd_last_error();
   const RankTeam team({1, 1, true});
-  for (const char* recipe : team_recipes) {
+  for (const std::string& recipe : recipes_for_teams()) {
     expect_kept(team, recipe);
     expect_kept(team, recipe, {1, true, false});
   }

@@ -2,7 +2,11 @@
 // A recipe's case on a team of GPUs, judged.
 #pragma once
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -71,22 +75,28 @@ inline TeamOutput expect_kept(const RankTeam& team, const std::string& recipe, c
 // Every kind of cut and edge, for any team.
 inline const char* const team_recipes[] = {
     "family=kaiming tokens=9 hidden=16 vocab=301 seed=1",
+    "family=padded-vocab tokens=5 hidden=8 vocab=400 seed=7 valid_vocab=201 bias=both beta=0.2",
+    "family=kaiming tokens=12 hidden=16 vocab=200 seed=5 ignored=50 poisoned=1",
     "family=kaiming tokens=9 hidden=16 vocab=301 seed=1 beta=0",
+    "family=kaiming tokens=5 hidden=8 vocab=1 seed=8 bias=both",  // fewer entries than ranks
     "family=kaiming tokens=9 hidden=16 vocab=301 seed=1 beta=1",
     "family=published tokens=33 hidden=64 vocab=1000 seed=2 beta=0.3 dtype=f16",
     "family=disjoint tokens=7 hidden=16 vocab=129 seed=3 beta=0.9 bias=both",
     "family=peaked tokens=8 hidden=16 vocab=257 seed=4 bias=student temperature=0.7",
-    "family=kaiming tokens=12 hidden=16 vocab=200 seed=5 ignored=50 poisoned=1",
     "family=kaiming tokens=12 hidden=16 vocab=200 seed=5 ignored=50 reduction=sum",
     "family=kaiming tokens=12 hidden=16 vocab=200 seed=5 ignored=50 reduction=none beta=0.1",
     "family=kaiming tokens=6 hidden=8 vocab=33 seed=6 ignored=100",  // nobody counts: 0, not 0/0
     // The last ranks have no entry that exists, or the first has one.
     "family=padded-vocab tokens=5 hidden=8 vocab=400 seed=7 valid_vocab=3",
     "family=padded-vocab tokens=5 hidden=8 vocab=400 seed=7 valid_vocab=1 beta=1",
-    "family=padded-vocab tokens=5 hidden=8 vocab=400 seed=7 valid_vocab=201 bias=both beta=0.2",
-    // Fewer entries than ranks: 1, with a divergence of 0, and 2.
-    "family=kaiming tokens=5 hidden=8 vocab=1 seed=8 bias=both",
-    "family=kaiming tokens=5 hidden=8 vocab=2 seed=8",
+    "family=kaiming tokens=5 hidden=8 vocab=2 seed=8 beta=0",
 };
+
+// The first FLJSD_TEAM_RECIPES of them, by default all: tools that watch every access take their time.
+inline std::vector<std::string> recipes_for_teams() {
+  const char* text = std::getenv("FLJSD_TEAM_RECIPES");
+  const std::size_t most = text == nullptr ? std::size(team_recipes) : std::strtoull(text, nullptr, 10);
+  return {std::begin(team_recipes), std::begin(team_recipes) + std::min(most, std::size(team_recipes))};
+}
 
 }  // namespace fljsd::testing

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The run of record of plans over several GPUs: times, rates of the links, tests, sanitizers and fuzzing of one build.
+#
+#   verify/tools/record_distributed.sh OUTDIR CUDA_TREE
+#
+# CUDA_TREE: `git rev-parse HEAD:cuda` of what was built. BIN: the folder of the built programs, by default
+# build/release/bin; LOOPBACK: that of the stand-in for NCCL, by default build/release/loopback; LD_LIBRARY_PATH must
+# lead to libnccl.so.2. PYTHON: a Python with PyTorch, by default python3, which gets PYTHON_LD_LIBRARY_PATH instead.
+# STEPS: which of the steps below, by default all; FUZZ_SECONDS: for each of two kinds of fuzzing, by default 60;
+# SECONDS_IN_ALL: after which nothing goes on, by default 1200.
+#
+#   times       distributed_benchmark and link_rates.py, the GPUs for themselves           (two GPUs or more)
+#   nccl        the tests with a thread for each rank and with a process for each rank     (two GPUs or more)
+#   torch       process groups of PyTorch against one GPU                                  (two GPUs or more)
+#   fuzz        candidate cuda:vocab-parallel over NCCL                                    (two GPUs or more)
+#   sanitizers  four tools, a process for each rank                                        (two GPUs or more)
+#   loopback    tests, fuzzing with 2, 4 and 8 ranks and four tools with all ranks on one GPU
+#
+# OUTDIR gets benchmark.json, link_rates.json, process_groups.json, *_test.json and .log, san-*.log, fuzz-*.json,
+# machine.log and steps.log; verify/tools/evidence_distributed.py makes evidence.json of them.
+#
+# Exit status: 0 everything ran and passed, 1 otherwise, 2 bad usage.
+set -uo pipefail
+if (($# != 2)) || [[ ! $2 =~ ^[0-9a-f]{40}$ ]]; then
+  echo "Usage: record_distributed.sh OUTDIR CUDA_TREE, a folder and the 40 digits of a git tree" >&2
+  exit 2
+fi
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+bin=$(readlink -f "${BIN:-$root/build/release/bin}")
+loopback=$(readlink -f "${LOOPBACK:-$root/build/release/loopback}")
+[[ -x $bin/fljsd ]] || { echo "record_distributed.sh: $bin holds no program fljsd; BIN names the folder of the build." >&2; exit 2; }
+mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
+echo "$2" >"$out/cuda_tree"
+python=${PYTHON:-python3}
+wanted=" ${STEPS:-times nccl torch fuzz sanitizers loopback} "
+gpus=$(nvidia-smi -L | wc -l)
+export NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$root/verify/python${PYTHONPATH:+:$PYTHONPATH}
+
+began=$(date +%s)
+# step NAME LIMIT COMMAND...: output in NAME.log; a step that fails is counted, and the others go on.
+step() {
+  local name=$1 limit=$2 status=0 left=$((${SECONDS_IN_ALL:-1200} - ($(date +%s) - began)))
+  shift 2
+  if ((left < 3)); then
+    echo "$name: not run, no time is left" | tee -a "$out/steps.log"
+    echo "$name" >>"$out/failed"
+    return
+  fi
+  timeout -k 5 $((limit < left ? limit : left)) "$@" >"$out/$name.log" 2>&1 || status=$?
+  echo "$name: exit status $status after $(($(date +%s) - began)) s" | tee -a "$out/steps.log"
+  ((status == 0)) || echo "$name" >>"$out/failed"
+}
+on() { [[ $wanted == *" $1 "* ]]; }
+over_nccl() { ((gpus >= 2)) && on "$1"; }
+rm -f "$out/failed" "$out/steps.log"
+{
+  nvidia-smi topo -m
+  nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv
+} >"$out/machine.log" 2>&1
+
+if over_nccl times; then
+  step benchmark 100 "$bin/distributed_benchmark" --tokens 8192,1024,4096,2048 --rounds 8 --json "$out/benchmark.json"
+  step link_rates 60 env LD_LIBRARY_PATH="${PYTHON_LD_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" \
+    "$python" -m torch.distributed.run --nproc-per-node "$gpus" "$root/examples/distributed/link_rates.py" \
+    --json "$out/link_rates.json"
+fi
+
+if over_nccl nccl; then
+  step nccl_threads_test 90 "$bin/distributed_gpu_test" --gtest_output=json:"$out/nccl_threads_test.json"
+  RANK_LOG="$out/nccl_processes_{}.log" step nccl_processes 90 "$root/verify/tools/rank_processes.sh" 2 \
+    "$bin/distributed_gpu_test" '--gtest_filter=VocabParallel.*:TokenParallel.*' \
+    --gtest_output=json:"$out/nccl_processes_{}_test.json"
+fi
+
+if over_nccl torch; then
+  for program in examples/distributed/torchrun_example verify/python/tests/check_process_groups; do
+    name=$(basename "$program")
+    step "$name" 90 env LD_LIBRARY_PATH="${PYTHON_LD_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" \
+      "$python" -m torch.distributed.run --nproc-per-node "$gpus" "$root/$program.py" --json "$out/$name.json"
+  done
+fi
+
+# fuzz NAME PROCESSES SECONDS: side by side, through the Multi-Process Service where it can be started.
+fuzz() {
+  local name=$1 processes=$2 seconds=$3 seed
+  for ((seed = 1; seed <= processes; ++seed)); do
+    step "fuzz-$name-$seed" $((seconds + 30)) "$bin/fljsd" fuzz --candidate cuda:vocab-parallel --seconds "$seconds" \
+      --seed $((seed + 100)) --json "$out/fuzz-$name-$seed.json" &
+  done
+  wait
+}
+# san NAME TOOL FILTER [WRAPPER...]: a sanitizer's run of distributed_gpu_test, on the first recipes only. NCCL's own kernels
+# are left out: they are not ours, wait for each other, and take most of the time.
+excluded=$(compute-sanitizer --help 2>/dev/null | grep -oE -- '--kernel-(name|regex)-exclude' | head -n 1)
+san() {
+  local name=san-$1-$2 tool=$2 filter=$3
+  shift 3
+  echo "compute-sanitizer --tool $tool distributed_gpu_test --gtest_filter=$filter" >"$out/$name.command"
+  FLJSD_GPU_RECIPES=0 FLJSD_TEAM_RECIPES=5 step "$name" "${SANITIZER_SECONDS:-100}" "$@" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    ${excluded:+"$excluded" kns=nccl} "$bin/distributed_gpu_test" --gtest_filter="$filter"
+}
+tools=(memcheck racecheck initcheck synccheck)
+
+# A service of our own, under folders of its own, that ends with this script.
+services=$(mktemp -d)
+finish() {
+  if [[ -n ${CUDA_MPS_PIPE_DIRECTORY:-} ]]; then echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true; fi
+  rm -rf "$services"
+}
+trap finish EXIT
+start_service() {
+  export CUDA_MPS_PIPE_DIRECTORY=$services/pipe CUDA_MPS_LOG_DIRECTORY=$services/log
+  mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+  timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1 || unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+stop_service() {
+  [[ -z ${CUDA_MPS_PIPE_DIRECTORY:-} ]] || echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+
+if over_nccl fuzz; then
+  start_service
+  fuzz nccl "${FUZZ_PROCESSES:-6}" "${FUZZ_SECONDS:-60}"
+  stop_service
+fi
+
+if over_nccl sanitizers; then
+  for tool in "${tools[@]}"; do
+    RANK_LOG="$out/san-nccl-$tool-{}.part" san nccl "$tool" 'VocabParallel.*:TokenParallel.*' "$root/verify/tools/rank_processes.sh" 2 &
+  done
+  wait
+  for tool in "${tools[@]}"; do  # one log a tool, of all ranks
+    cat "$out/san-nccl-$tool".log "$out/san-nccl-$tool"-[0-9]*.part >"$out/san-all.part" 2>/dev/null
+    mv "$out/san-all.part" "$out/san-nccl-$tool.log"
+    rm -f "$out/san-nccl-$tool"-[0-9]*.part
+  done
+fi
+
+if on loopback; then
+  export LD_LIBRARY_PATH=$loopback:${LD_LIBRARY_PATH:-} FLJSD_RANKS_SHARE_A_GPU=3
+  step loopback_test 120 "$bin/distributed_gpu_test" --gtest_output=json:"$out/loopback_test.json" &
+  for tool in "${tools[@]}"; do san loopback "$tool" 'VocabParallel.*:TokenParallel.*:Grid.*' & done
+  wait
+  start_service
+  for ranks in 2 4 8; do
+    FLJSD_RANKS_SHARE_A_GPU=$ranks fuzz "loopback-$ranks" "${LOOPBACK_FUZZ_PROCESSES:-4}" "${FUZZ_SECONDS:-60}" &
+  done
+  wait
+  stop_service
+fi
+
+if [[ -e $out/failed ]]; then
+  echo "failed: $(sort -u "$out/failed" | paste -sd ' ')"
+  exit 1
+fi
