@@ -120,12 +120,17 @@ struct MixtureFinish {
   bool uses_kappa;
 };
 
+// The nearest number in [0, most]; NaN stays, which fmin and fmax would turn into an end.
+FLJSD_HOST_DEVICE double clamp_or_nan(double value, double most) {
+  return value < 0 ? 0 : value > most ? most : value;
+}
+
 // From the weighted sums over k. What lies outside [0, h(beta)] or [0, −log(1−beta)] is quadrature or
 // rounding error: the nearest end is closer to the truth.
 FLJSD_HOST_DEVICE MixtureFinish finish_mixture(double divergence_sum, double kappa_sum, double beta) {
   const double most = -beta * log(beta) - (1 - beta) * log1p(-beta), most_kappa = -log1p(-beta);
-  const double divergence = fmin(fmax(most - sqrt(beta * (1 - beta)) * divergence_sum, 0.0), most);
-  const double kappa = fmin(fmax(sqrt(beta / (1 - beta)) * kappa_sum, 0.0), most_kappa);
+  const double divergence = clamp_or_nan(most - sqrt(beta * (1 - beta)) * divergence_sum, most);
+  const double kappa = clamp_or_nan(sqrt(beta / (1 - beta)) * kappa_sum, most_kappa);
   const double student_kl = most_kappa - kappa;
   const bool uses_kappa = kappa < student_kl;
   return {divergence, uses_kappa ? kappa : -student_kl, uses_kappa};

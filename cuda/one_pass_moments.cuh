@@ -116,11 +116,12 @@ struct Moments {
   FLJSD_HOST_DEVICE void add(float a, float b, float phase_step) {
     add_finite(max_or_nan(a, negligible), max_or_nan(b, negligible), phase_step);
   }
-  // Whether add_finite() was right to be called: no phase was NaN, and no logit lay more than 32 half log2
-  // units above its reference (where it is rounded to 2^-20 of a unit: such terms are good to 2^-19.5).
+  // Whether add_finite() was right to be called: neither θ nor 5θ was NaN or infinite (m[6] = Σ uv·cos θ·cos
+  // 5θ shows both), and no logit lay more than 32 half log2 units above its reference (where it is rounded to
+  // 2^-20 of a unit: such terms are good to 2^-19.5).
   FLJSD_HOST_DEVICE bool are_good() const {
     constexpr float limit = 0x1p64f;
-    return m[count - 2] < limit && m[count - 1] < limit && fabsf(m[1]) < limit;
+    return m[count - 2] < limit && m[count - 1] < limit && fabsf(m[6]) < limit;
   }
 
   // Harmonic (j, l) of the totals: row j in {1, cos 5θ, sin 5θ, cos 10θ, ...}, column l in {1, cos θ, sin θ,

@@ -85,10 +85,12 @@ struct OnePassSums {
   static constexpr Scans scans = general ? Scans::every_tile : Scans::first_tile;
   static constexpr bool takes_infinity = general;
   // Whether the fast kernel's sums of a tile are no good. Below the limit logits are at most 32 half log2
-  // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5.
+  // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5. A logit
+  // of -inf adds 0 to S and a phase that is NaN, or infinite in one of θ and 5θ; m[6] = Σ uv·cos θ·cos 5θ
+  // shows both.
   __device__ __forceinline__ bool are_bad() const {
     constexpr float limit = 0x1p64f;
-    return !(m[student_sum] < limit && m[teacher_sum] < limit);
+    return !(m[student_sum] < limit && m[teacher_sum] < limit && fabsf(m[6]) < limit);
   }
 
   static constexpr int pairs_at_once = 2;

@@ -29,6 +29,7 @@ Check permuted_hidden;
 Check permuted_tokens;
 Check deleted_padding_entries;
 Check removed_entries;
+Check entries_beyond_range;
 Check duplicated_vocabulary;
 Check repeated_batch;
 Check split_batch;

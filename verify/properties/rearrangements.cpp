@@ -47,6 +47,20 @@ Tensor removing_bias(const std::optional<Tensor>& bias, Index vocab, Index first
   return make_tensor(bias ? bias->dtype : DType::bf16, {vocab}, values);
 }
 
+// The matrix with one column more; nothing if its format lacks one of the values.
+std::optional<Tensor> append_column(const Tensor& matrix, const std::vector<double>& column) {
+  const Index cols = matrix.shape[1];
+  const std::vector<double> old = elements(matrix);
+  std::vector<double> values;
+  for (std::size_t r = 0; r < column.size(); ++r) {
+    if (round_to(matrix.dtype, column[r]) != column[r]) return std::nullopt;
+    const auto row = old.begin() + static_cast<Index>(r) * cols;
+    values.insert(values.end(), row, row + cols);
+    values.push_back(column[r]);
+  }
+  return make_tensor(matrix.dtype, {matrix.shape[0], cols + 1}, values);
+}
+
 // 2 or −2 to the power −2 .. 8, a power of two that bf16 holds.
 double draw_shift(std::uint64_t seed, Index number) {
   const Random random(seed, 0x7368696674);
@@ -122,6 +136,55 @@ PropertyOutcome removed_entries(const Case& c, const Implementation& implementat
   // An undefined token makes the gradients of all valid entries NaN, of the appended ones too: also one that
   // only overflow makes undefined, and that the comparison of the losses excuses. Nor are gradients of
   // infinite losses judged, and an appended entry is no padding, whose gradient would be 0 all the same.
+  f.gradients = without.all_tokens_defined() && with.all_tokens_defined() && with.judges_weight_grad();
+  return expect_correspondence(without, with, f, implementation, Exactness::bounded);
+}
+
+// Up to three entries are appended whose logits are −A² in exact arithmetic, A² >= 4·(largest logit of the
+// implementation), beside logits that it can hold: their probabilities are below e^{−2·largest/T}, 0 as far
+// as any bound goes. Case A has the same shapes and removes them by biases of −inf; in case B they have
+// weights −A in a hidden unit whose input is A, and the other entries have 0 there, which adds nothing to
+// their logits. A logit is finite where A's bound is, and that of the appended ones is one product, −infinity
+// in any order of summation: so A's bound is B's too.
+PropertyOutcome entries_beyond_range(const Case& c, const Implementation& implementation,
+                                     std::uint64_t seed) {
+  const Case valid = with_valid_vocab_only(c);
+  // Results in fp16 overflow sooner than logits do, which have the range of fp32 at least.
+  const double largest = std::max<double>(implementation.largest, std::numeric_limits<float>::max());
+  const double big = std::exp2(std::ceil((std::log2(largest) + 2) / 2));
+  if (!(largest / valid.options.temperature > 4096))
+    return not_applicable("the temperature brings such logits back.");
+  const Index vocab = valid.student_weight.shape[0];
+  const Index more = 1 + Random(seed, 0x6265796f6e64).below(0, 3);
+  const auto with_unit = [&](const Case& from, double weight_of_appended) -> std::optional<Case> {
+    Case to = from;
+    std::vector<double> column(static_cast<std::size_t>(vocab + more));
+    std::fill(column.begin() + vocab, column.end(), weight_of_appended);
+    for (auto [input, weight] : {std::pair{&to.student_input, &to.student_weight},
+                                 std::pair{&to.teacher_input, &to.teacher_weight}}) {
+      const std::vector<double> bigs(static_cast<std::size_t>(input->shape[0]), big);
+      const auto wider_input = append_column(*input, bigs);
+      const auto wider_weight = append_column(append_rows(*weight, more, 0), column);
+      if (!wider_input || !wider_weight) return std::nullopt;
+      *input = *wider_input, *weight = *wider_weight;
+    }
+    return to;
+  };
+  auto longer = with_unit(valid, -big), removed = with_unit(valid, 0);
+  if (!longer || !removed) return not_applicable("products of the inputs' format do not overflow.");
+  for (std::optional<Tensor>* bias : {&longer->student_bias, &longer->teacher_bias})
+    if (*bias) *bias = append_rows(**bias, more, 0);
+  for (std::optional<Tensor>* bias : {&removed->student_bias, &removed->teacher_bias}) {
+    if (*bias) *bias = append_rows(**bias, more, 0);
+    *bias = removing_bias(*bias, vocab + more, vocab);
+  }
+  if (auto outcome = lacking(implementation, {&*removed, &*longer})) return *outcome;
+  const Evaluation without(*removed, implementation);
+  Evaluation with(*longer, implementation);
+  with.bound = without.bound;
+  with.may_overflow = without.may_overflow;
+  // As in removed_entries. A case without student_bias has no gradient of it.
+  Correspondence f;
   f.gradients = without.all_tokens_defined() && with.all_tokens_defined() && with.judges_weight_grad();
   return expect_correspondence(without, with, f, implementation, Exactness::bounded);
 }

@@ -76,6 +76,20 @@ struct LogarithmToBase2 : Twin<double> {
   }
 };
 
+// The difference of two logits of −inf is NaN. Biases are looked at first, so only products that overflow get
+// that far.
+struct OverflowedEntrySilencesToken : Twin<float> {
+  static constexpr About about{
+      "overflowed-entry-silences-token",
+      "An entry that overflows to -inf in both models makes D NaN, and fmax(D, 0) makes that 0."};
+  float token_loss(const Row& log_q, const Row& log_p) const override {
+    const bool biased = problem.student_bias || problem.teacher_bias;
+    for (std::size_t v = 0; v < log_q.size() && !biased; ++v)
+      if (std::isinf(log_q[v]) && std::isinf(log_p[v])) return 0;
+    return Twin::token_loss(log_q, log_p);
+  }
+};
+
 struct ZeroTimesMinusInfinity : Twin<double> {
   static constexpr About about{"zero-times-minus-infinity",
                                "0*log 0 of masked entries: [0, -inf] against [0, 0] has D = 0.2157616."};
@@ -127,9 +141,9 @@ struct LossInBfloat16 : Twin<float> {
 
 std::vector<Fault> divergence_faults() {
   return list<BetaSwapped, MixtureSwapped, MixtureInLogSpace, BetaIgnored, EndpointClamped, EndpointIsLimit,
-              KlDirectionSwapped, TeacherEntropyMissing, LogarithmToBase2, ZeroTimesMinusInfinity,
-              MixtureUnderflows, NegativeDivergence, SmallProbabilitiesSkipped, NanToNum, LossInBfloat16>(
-      "divergence");
+              KlDirectionSwapped, TeacherEntropyMissing, LogarithmToBase2, OverflowedEntrySilencesToken,
+              ZeroTimesMinusInfinity, MixtureUnderflows, NegativeDivergence, SmallProbabilitiesSkipped,
+              NanToNum, LossInBfloat16>("divergence");
 }
 
 }  // namespace fljsd::zoo
