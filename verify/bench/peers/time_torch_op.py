@@ -6,7 +6,9 @@
 The host returns from a call before the device has done it, so the host clock is read around batches of calls, the device
 idle at the start of each; operator and direct call in turns. The median over batches, and, because host times of a
 shared machine vary by half, the least as well. The direct call has its plan, structures, workspace and outputs at hand:
-nothing but ctypes and the library. Beside other implementations: time_peers.py --fljsd.
+nothing but ctypes and the library. backward() has no counterpart there: its row has the overhead of the call with gradients
+and all that PyTorch's engine and the multiplication of the gradients cost the host. Beside other implementations:
+time_peers.py --fljsd.
 """
 import argparse
 import ctypes
@@ -49,7 +51,12 @@ def direct_call(tensors, with_gradients):
     return function
 
 
-def microseconds(functions, batches=1000, calls=20):
+def backward(tensors):
+    fused_linear_jsd(*tensors).backward()
+    tensors[0].grad = tensors[1].grad = None
+
+
+def microseconds(functions, batches=600, calls=20):
     """Host times of a call of each function: the median over batches, and the least."""
     times = {name: [] for name in functions}
     for at in range(batches + 5):
@@ -74,10 +81,12 @@ def main():
     found = microseconds({("forward", "direct"): direct_call(frozen, False),
                           ("forward", "operator"): lambda: fused_linear_jsd(*frozen),
                           ("with gradients", "direct"): direct_call(tensors, True),
-                          ("with gradients", "operator"): lambda: fused_linear_jsd(*tensors)})
+                          ("with gradients", "operator"): lambda: fused_linear_jsd(*tensors),
+                          ("and backward()", "operator"): lambda: backward(tensors)})
+    found["and backward()", "direct"] = found["with gradients", "direct"]
     lines = [f"# verify/bench/peers/time_torch_op.py on {torch.cuda.get_device_name()}, PyTorch {torch.__version__}",
              "call,direct_us,operator_us,overhead_us,overhead_of_least_us"]
-    for call in ("forward", "with gradients"):
+    for call in ("forward", "with gradients", "and backward()"):
         (direct, least_direct), (operator, least_operator) = found[call, "direct"], found[call, "operator"]
         lines.append(f"{call},{direct:.1f},{operator:.1f},{operator - direct:.1f},{least_operator - least_direct:.1f}")
     print("\n".join(lines))

@@ -15,7 +15,6 @@ ABSENT, BF16, F16, F32 = range(4)
 REDUCTIONS = {"batchmean": 0, "sum": 1, "none": 2}
 INPUT_GRAD, WEIGHT_GRAD, BIAS_GRAD = 1, 2, 4
 FORWARD, FORWARD_BACKWARD = 0, 1
-WORKSPACE_TOO_SMALL = 3
 
 
 class LibraryError(RuntimeError):

@@ -70,7 +70,6 @@ class Header(unittest.TestCase):
                             ("FLJSD_STUDENT_WEIGHT_GRAD", library.WEIGHT_GRAD),
                             ("FLJSD_STUDENT_BIAS_GRAD", library.BIAS_GRAD),
                             ("FLJSD_FORWARD_BACKWARD", library.FORWARD_BACKWARD),
-                            ("FLJSD_WORKSPACE_TOO_SMALL", library.WORKSPACE_TOO_SMALL),
                             *((f"FLJSD_{name.upper()}", value) for name, value in library.REDUCTIONS.items())):
             self.assertRegex(text, rf"\b{name} = {value}\b")
         for name in library.SIGNATURES:

@@ -8,6 +8,7 @@ import struct
 import sys
 
 import torch
+from torch import _C
 
 from .. import library
 from ..library import Config, Tensors
@@ -16,7 +17,7 @@ from . import layout
 FIELDS = [name for name, _ in Tensors._fields_]
 GRADIENT_FIELDS = "student_input_grad", "student_weight_grad", "student_bias_grad"
 GRADIENTS = library.INPUT_GRAD, library.WEIGHT_GRAD, library.BIAS_GRAD
-OUTPUTS = len(FIELDS) - FIELDS.index("loss")
+NO_OUTPUTS = [0] * (len(FIELDS) - FIELDS.index("loss"))
 PACKED = struct.Struct(f"{len(FIELDS)}Q")  # the bytes of Tensors, in a third of the time: its size, then addresses
 AUTO = "fused"  # with gradients, it chooses by the memory budget whether to store the logits
 CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32: library.F32}
@@ -24,6 +25,19 @@ CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32
 
 def _leading(matrix) -> int:
     return matrix.strides[0] if matrix.shape[0] > 1 else 0
+
+
+def _models_of(wanted):
+    """The inputs that outputs are laid out as, as a rule; the loss as none."""
+    return None, *[at for at, want in zip((0, 1, 4), wanted) if want]
+
+
+def _maker(shape, strides, dtype, at, given, device) -> tuple:
+    """How an output is allocated: by a function, or, in less host time, by empty_like() of an input, and which one. Not
+    like an empty input, whose strides mean nothing."""
+    if at is not None and given[at] is not None and given[at][:3] == (dtype, shape, strides) and 0 not in shape:
+        return None, at
+    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device), at
 
 
 class Plan:
@@ -51,11 +65,11 @@ class Plan:
         config.reduction = library.REDUCTIONS[options.reduction]
         config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
         config.memory_budget = options.memory_budget
-        config.device = at["student_input"].device.index
+        device = at["student_input"].device
+        self._index = config.device = device.index
         config.stage = (AUTO if options.stage == "auto" else options.stage).encode()
-        self._device = at["student_input"].device
         self._handle = ctypes.c_void_p()
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self._index):
             library.check(load.fljsd_plan_create(config, self._handle))
         run_pass = library.FORWARD_BACKWARD if config.gradients else library.FORWARD
         size = ctypes.c_uint64()
@@ -63,11 +77,8 @@ class Plan:
         self.workspace_bytes = size.value
         self._run = load.fljsd_forward_backward if config.gradients else load.fljsd_forward
         per_token = options.reduction == "none"
-        self._outputs = layout.output_layouts(given, per_token, wanted)
-        # The input, if any, that an output is laid out as: not where it is empty, whose strides mean nothing.
-        of = None, *[at for at, want in zip((0, 1, 4), wanted) if want]
-        self._alike = [at if at is not None and given[at] and given[at][:3] == (dtype, shape, strides) and 0 not in shape
-                       else None for at, (shape, strides, dtype) in zip(of, self._outputs)]
+        self._makers = [_maker(*output, at, given, device)
+                        for output, at in zip(layout.output_layouts(given, per_token, wanted), _models_of(wanted))]
         # Where the addresses of the outputs go, among those of fljsd_tensors.
         names = "token_loss" if per_token else "loss", *[name for name, want in zip(GRADIENT_FIELDS, wanted) if want]
         self._slots = [FIELDS.index(name) - 1 for name in names]
@@ -78,24 +89,22 @@ class Plan:
 
     def run(self, tensors) -> list:
         """Enqueues the pass on the current stream of the tensors' device; returns the outputs."""
-        device = self._device
-        if device.index != torch._C._cuda_getDevice():
-            with torch.cuda.device(device):
+        if self._index != _C._cuda_getDevice():
+            with torch.cuda.device(self._index):
                 return self.run(tensors)
-        # In the order of host time: empty_like(), empty_strided(), empty().
-        outputs = [torch.empty_strided(*output[:2], dtype=output[2], device=device) if like is None
-                   else torch.empty_like(tensors[like]) for output, like in zip(self._outputs, self._alike)]
+        outputs = [torch.empty_like(tensors[at]) if make is None else make() for make, at in self._makers]
         if self._vectors:  # small enough to be copied where they have gaps; the name keeps the copies alive
             tensors = *tensors[:4], *[None if t is None else t.contiguous() for t in tensors[4:]]
-        stream = torch._C._cuda_getCurrentRawStream(device.index)  # as current_stream(), without an object
+        stream = _C._cuda_getCurrentRawStream(self._index)  # as current_stream(), without an object
         # From the caching allocator, as torch.cuda.caching_allocator_alloc() does it, without making a tensor. It hands
         # the bytes out again only to work that is enqueued on this stream later.
-        workspace = torch._C._cuda_cudaCachingAllocator_raw_alloc(self.workspace_bytes, stream)
-        addresses = [0 if t is None else t.data_ptr() for t in tensors] + [0] * OUTPUTS
+        workspace = _C._cuda_cudaCachingAllocator_raw_alloc(self.workspace_bytes, stream)
+        addresses = [0 if t is None else t.data_ptr() for t in tensors]
+        addresses += NO_OUTPUTS
         for slot, output in zip(self._slots, outputs):
             addresses[slot] = output.data_ptr()
         status = self._run(self._handle, PACKED.pack(PACKED.size, *addresses), workspace, self.workspace_bytes, stream)
-        torch._C._cuda_cudaCachingAllocator_raw_delete(workspace)
+        _C._cuda_cudaCachingAllocator_raw_delete(workspace)
         if status != 0:
             library.check(status)
         return outputs

@@ -15,28 +15,33 @@ except ImportError:
     TensorGuards = None
 
 _MOST = 128
-_seen: dict = {}  # by options, gradient mode and which tensors are absent: guards of the latest call, what is known of it
+_seen: dict = {}  # by _key(): the guards of the latest such call, and what is known of it
 
 
 def _key(tensors, options) -> tuple:
-    return (options, torch.is_grad_enabled(), tensors[4] is None, tensors[5] is None, tensors[6] is None)
+    return options, torch.is_grad_enabled(), tensors[4] is None, tensors[5] is None, tensors[6] is None
+
+
+def _present(tensors):
+    return tensors[:4] if tensors[4] is tensors[5] is tensors[6] is None else [t for t in tensors if t is not None]
 
 
 def find(tensors, options: tuple):
     """What remember() was told of a call, if this one is like it; else None."""
     if torch.compiler.is_compiling():
         return None
-    guards, known = _seen.get(_key(tensors, options), (None, None))
-    if known is None or not guards.check(*[t for t in tensors if t is not None]) or torch.autograd._profiler_enabled():
+    entry = _seen.get(_key(tensors, options))
+    if entry is None or torch.autograd._profiler_enabled():
         return None
-    return known
+    is_like, known = entry
+    return known if is_like(*_present(tensors)) else None
 
 
 def remember(tensors, options: tuple, known) -> None:
     """`known`: of a call that only plain tensors and autograd take part in; it must not hold tensors."""
     if TensorGuards is None:
         return
-    present = [t for t in tensors if t is not None]
+    present = _present(tensors)
     try:
         guards = TensorGuards(*present, dynamic_dims_sizes=[list(t.shape) for t in present],
                               dynamic_dims_strides=[list(t.stride()) for t in present])
@@ -44,4 +49,4 @@ def remember(tensors, options: tuple, known) -> None:
         return
     if len(_seen) >= _MOST:
         _seen.clear()
-    _seen[_key(tensors, options)] = guards, known
+    _seen[_key(tensors, options)] = guards.check, known
