@@ -11,6 +11,7 @@
  *   fljsd_config config;
  *   fljsd_config_init(&config, sizeof config);
  *   config.tokens = ...; config.vocab = ...; config.student_hidden = config.teacher_hidden = ...;
+ *   config.gradients = FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD;
  *   fljsd_plan* plan;
  *   if (fljsd_plan_create(&config, &plan) != FLJSD_OK) puts(fljsd_last_error());
  *   uint64_t bytes;  // of device memory to allocate:
@@ -27,7 +28,8 @@
  *     CUDA_MODULE_LOADING=EAGER avoids that.)
  *   - A plan does not change after creation and tuning: any number of threads and streams may use one at
  *     once, each call with a workspace and outputs of its own.
- *   - Every size and offset is 64-bit: tokens x vocab may exceed 2^31. Each single size is at most 2^30.
+ *   - Every size and offset is 64-bit: tokens x vocab may exceed 2^31. tokens and vocab are at most
+ *     2^30, columns and leading dimensions 2^29 - 1, and the elements of a matrix 2^56, the logits included.
  *   - The same call on the same device with the same plan gives the same bits.
  *   - Logits over the temperature may have any magnitude up to 2^125 (4e37): they are taken relative to a
  *     logit of their row before anything is multiplied. Beyond, an entry may count as impossible. A logit
@@ -88,7 +90,7 @@ typedef struct fljsd_config {
   int64_t teacher_hidden; /* columns of teacher_input and teacher_weight, >= 1; may differ */
 
   /* Leading dimensions: elements from one row to the next, at least the number of columns; 0 means packed.
-   * Any value works; multiples of 8 elements (and pointers at multiples of 16 bytes) are fastest. What lies
+   * Any value up to 2^29 - 1 works; multiples of 8 elements (and pointers at multiples of 16 bytes) are fastest. What lies
    * between the rows is neither read nor written. */
   int64_t student_input_ld;
   int64_t student_weight_ld;
@@ -169,8 +171,8 @@ FLJSD_API int32_t fljsd_version(void);
 /* Which GPUs the library holds code for, as CMake names architectures, e.g. "80-real 90a-real 80-virtual". */
 FLJSD_API const char* fljsd_architectures(void);
 
-/* The sentence that belongs to the last call of this thread that did not return FLJSD_OK; "" if there was
- * none. Valid until the next call of this thread. */
+/* Why the last call of this thread did not return FLJSD_OK, in one sentence; "" if it did. Calls that return
+ * no status leave it. Valid until the next call of this thread. */
 FLJSD_API const char* fljsd_last_error(void);
 
 /* Stages are numbered 0 .. fljsd_stage_count() - 1, the baselines first. The strings live as long as the

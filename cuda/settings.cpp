@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/settings.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "cuda/failure.h"
 #include "cuda/stage.h"
@@ -10,19 +12,31 @@ namespace fljsd::cuda {
 namespace {
 
 constexpr Index largest_size = Index{1} << 30;
+// CUDA sets and copies rows at a pitch below 2^31 bytes; a row of fp32 may be all of it.
+constexpr Index largest_row = (Index{1} << 29) - 1;
+// Elements of a matrix. A workspace holds a few such arrays of 4 bytes an element, and its size and the
+// kernels' offsets are 63-bit numbers; no device comes near it.
+constexpr Index largest_matrix = Index{1} << 56;
 
-void check_size(const char* field, Index value, Index least) {
-  if (value < least || value > largest_size) {
-    fail(FLJSD_INVALID_ARGUMENT, field, " is ", value, ", but it must be in [", least, ", ", largest_size,
-         "].");
+void check_size(const char* field, Index value, Index least, Index most) {
+  if (value < least || value > most) {
+    fail(FLJSD_INVALID_ARGUMENT, field, " is ", value, ", but it must be in [", least, ", ", most, "].");
+  }
+}
+
+// Both were checked, so the product is a number.
+void check_matrix(const char* rows_field, Index rows, const char* columns_field, Index columns) {
+  if (rows * columns > largest_matrix) {
+    fail(FLJSD_INVALID_ARGUMENT, rows_field, " is ", rows, " and ", columns_field, " is ", columns,
+         ", but their product must be at most ", largest_matrix, ".");
   }
 }
 
 Index leading_dimension(const char* field, Index value, Index columns) {
   if (value == 0) return columns;
-  if (value < columns || value > largest_size) {
+  if (value < columns || value > largest_row) {
     fail(FLJSD_INVALID_ARGUMENT, field, " is ", value, ", but it must be 0 (packed) or in [", columns, ", ",
-         largest_size, "].");
+         largest_row, "].");
   }
   return value;
 }
@@ -65,17 +79,22 @@ Device find_device(int ordinal) {
   check(cudaGetDeviceProperties(&properties, device.ordinal), "reading the device's properties");
   device.capability = 10 * properties.major + properties.minor;
   device.multiprocessors = properties.multiProcessorCount;
-  device.l2_bytes = properties.l2CacheSize;
   device.name = properties.name;
   return device;
 }
 
 Settings check_config(const fljsd_config& config) {
   Settings s;
-  check_size("tokens", config.tokens, 0);
-  check_size("vocab", config.vocab, 1);
-  check_size("student_hidden", config.student_hidden, 1);
-  check_size("teacher_hidden", config.teacher_hidden, 1);
+  check_size("tokens", config.tokens, 0, largest_size);
+  check_size("vocab", config.vocab, 1, largest_size);
+  check_size("student_hidden", config.student_hidden, 1, largest_row);
+  check_size("teacher_hidden", config.teacher_hidden, 1, largest_row);
+  check_matrix("tokens", config.tokens, "vocab", config.vocab);
+  for (const auto& [field, hidden] : {std::pair{"student_hidden", config.student_hidden},
+                                      std::pair{"teacher_hidden", config.teacher_hidden}}) {
+    check_matrix("tokens", config.tokens, field, hidden);
+    check_matrix("vocab", config.vocab, field, hidden);
+  }
   s.tokens = config.tokens;
   s.vocab = config.vocab;
   if (config.valid_vocab < 0 || config.valid_vocab > config.vocab) {
@@ -130,13 +149,15 @@ Settings check_config(const fljsd_config& config) {
     fail(FLJSD_INVALID_ARGUMENT, "memory_budget is ", config.memory_budget,
          ", but it must be 0 (the stage recommends) or a number of bytes.");
   }
-  const auto check_chunk = [](const char* field, Index value) {
+  // More than there is means all of it, and a number that stages may round up.
+  const auto chunk = [](const char* field, Index value) {
     if (value < 0)
       fail(FLJSD_INVALID_ARGUMENT, field, " is ", value, ", but it must be 0 (the stage chooses) or more.");
+    return std::min(value, largest_size);
   };
-  check_chunk("chunk_tokens", config.chunk_tokens);
-  check_chunk("chunk_vocab", config.chunk_vocab);
-  check_chunk("gradient_chunk_vocab", config.gradient_chunk_vocab);
+  s.chunk_tokens = chunk("chunk_tokens", config.chunk_tokens);
+  s.chunk_vocab = chunk("chunk_vocab", config.chunk_vocab);
+  s.gradient_chunk_vocab = chunk("gradient_chunk_vocab", config.gradient_chunk_vocab);
   if (config.stage == nullptr)
     fail(FLJSD_INVALID_ARGUMENT, "stage is null, but it must be the name of a stage.");
 
@@ -150,9 +171,6 @@ Settings check_config(const fljsd_config& config) {
   s.bias_grad = (config.gradients & FLJSD_STUDENT_BIAS_GRAD) != 0;
   s.stage = config.stage;
   s.memory_budget = config.memory_budget;
-  s.chunk_tokens = config.chunk_tokens;
-  s.chunk_vocab = config.chunk_vocab;
-  s.gradient_chunk_vocab = config.gradient_chunk_vocab;
   const StageEntry& entry = find_stage(s.stage);  // before the device: a wrong name is wrong everywhere
   s.device = find_device(config.device);
   require_device(entry, s.device);

@@ -24,7 +24,6 @@ struct Device {
   int ordinal = 0;
   int capability = 0;  // 10 * major + minor
   int multiprocessors = 0;
-  Index l2_bytes = 0;
   std::string name;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the C interface that needs no device: versions, the registry, sentences about bad
 // configurations.
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <string>
@@ -65,6 +66,15 @@ TEST(CudaInterface, BadConfigurationsAreNamed) {
       {[](auto& c) { c.stage = "fuzed"; }, "stage is 'fuzed'"},
       {[](auto& c) { c.stage = nullptr; }, "stage is null"},
       {[](auto& c) { c.struct_size = 4096; }, "struct_size is 4096"},
+      // Pitches that CUDA refuses, but only when the gradient is cleared: the losses are out by then.
+      {[](auto& c) { c.student_weight_grad_ld = std::int64_t{1} << 29; },
+       "student_weight_grad_ld is 536870912"},
+      {[](auto& c) { c.student_hidden = std::int64_t{1} << 29; }, "student_hidden is 536870912"},
+      // Arrays whose bytes are no 64-bit number: a negative size fits into any memory_budget.
+      {[](auto& c) { c.tokens = c.vocab = std::int64_t{1} << 30; },
+       "tokens is 1073741824 and vocab is 1073741824"},
+      {[](auto& c) { c.vocab = std::int64_t{1} << 30, c.teacher_hidden = std::int64_t{1} << 27; },
+       "vocab is 1073741824 and teacher_hidden is 134217728"},
   };
   for (const Bad& bad : table) {
     fljsd_config config;
