@@ -34,6 +34,20 @@ int config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttrib
   return status == CUBLAS_STATUS_SUCCESS ? value : -1;
 }
 
+constexpr const char* measuring = "measuring a product";
+
+class Event {
+ public:
+  Event() { check(cudaEventCreate(&event_), measuring); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 bool is_aligned(const void* pointer, std::uintptr_t to) {
   return reinterpret_cast<std::uintptr_t>(pointer) % to == 0;
 }
@@ -130,45 +144,52 @@ Gemm::Candidates& Gemm::candidates_for(const Operands& o) {
   return candidates_[is_aligned(o.a, 16) && is_aligned(o.b, 16) && is_aligned(o.c, 16) ? 0 : 1];
 }
 
-void Gemm::launch(cudaStream_t stream, const Operands& o, const cublasLtMatmulAlgo_t& algorithm) const {
+cublasStatus_t Gemm::launch(cudaStream_t stream, const Operands& o,
+                            const cublasLtMatmulAlgo_t& algorithm) const {
   const Descriptors& d = *descriptors_;
-  const cublasStatus_t status =
-      cublasLtMatmul(lt_->get(), d.product, o.alpha, o.b, d.first, o.a, d.second, o.beta, o.c, d.result, o.c,
-                     d.result, &algorithm, o.workspace, static_cast<std::size_t>(workspace_size), stream);
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    check(status, (std::string("multiplying for the ") + spec_.what).c_str());
-  }
+  return cublasLtMatmul(lt_->get(), d.product, o.alpha, o.b, d.first, o.a, d.second, o.beta, o.c, d.result,
+                        o.c, d.result, &algorithm, o.workspace, static_cast<std::size_t>(workspace_size),
+                        stream);
+}
+
+void Gemm::check_launch(cublasStatus_t status) const {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  check(status, (std::string("multiplying for the ") + spec_.what).c_str());
 }
 
 void Gemm::run(cudaStream_t stream, const Operands& operands) const {
   const Candidates& candidates = const_cast<Gemm*>(this)->candidates_for(operands);
-  launch(stream, operands, candidates.algorithms[candidates.chosen]);
+  check_launch(launch(stream, operands, candidates.algorithms[candidates.chosen]));
 }
 
 void Gemm::tune(cudaStream_t stream, const Operands& operands) {
   Candidates& candidates = candidates_for(operands);
-  cudaEvent_t start, stop;
-  check(cudaEventCreate(&start), "measuring a product");
-  check(cudaEventCreate(&stop), "measuring a product");
+  const Event start, stop;
   // Candidates take turns, so that a clock that falls as the GPU warms up is the same for all; the best of
-  // each counts.
+  // each counts. The heuristics do return algorithms that then refuse: those stay infinitely slow.
   constexpr int rounds = 4;
+  cublasStatus_t refused = CUBLAS_STATUS_SUCCESS;
   std::vector<float> best(candidates.algorithms.size(), std::numeric_limits<float>::infinity());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < best.size(); ++i) {
-      check(cudaEventRecord(start, stream), "measuring a product");
-      launch(stream, operands, candidates.algorithms[i]);
-      check(cudaEventRecord(stop, stream), "measuring a product");
-      check(cudaEventSynchronize(stop), "measuring a product");
+      check(cudaEventRecord(start.get(), stream), measuring);
+      const cublasStatus_t status = launch(stream, operands, candidates.algorithms[i]);
+      if (status != CUBLAS_STATUS_SUCCESS) {
+        refused = status;
+        cudaGetLastError();  // a launch that was refused is no error of the call
+        continue;
+      }
+      check(cudaEventRecord(stop.get(), stream), measuring);
+      check(cudaEventSynchronize(stop.get()), measuring);
       float milliseconds = 0;
-      check(cudaEventElapsedTime(&milliseconds, start, stop), "measuring a product");
+      check(cudaEventElapsedTime(&milliseconds, start.get(), stop.get()), measuring);
       if (round > 0) best[i] = std::min(best[i], milliseconds);  // the first round loads code
     }
   }
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-  candidates.chosen = static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin());
-  candidates.milliseconds = best[candidates.chosen];
+  const auto fastest = std::min_element(best.begin(), best.end());
+  if (*fastest == std::numeric_limits<float>::infinity()) check_launch(refused);
+  candidates.chosen = static_cast<std::size_t>(fastest - best.begin());
+  candidates.milliseconds = *fastest;
 }
 
 std::string Gemm::describe() const {

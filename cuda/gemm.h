@@ -58,8 +58,8 @@ class Gemm {
   static constexpr Index workspace_size = Index{16} << 20;
 
   void run(cudaStream_t stream, const Operands& operands) const;
-  // Runs every candidate for these operands a few times and keeps the fastest; synchronises the stream. C is
-  // overwritten.
+  // Runs every candidate for these operands a few times and keeps the fastest of those that run; synchronises
+  // the stream. C is overwritten.
   void tune(cudaStream_t stream, const Operands& operands);
   std::string describe() const;
 
@@ -70,7 +70,9 @@ class Gemm {
     float milliseconds = 0;  // 0: not measured
   };
   Candidates& candidates_for(const Operands& operands);
-  void launch(cudaStream_t stream, const Operands& operands, const cublasLtMatmulAlgo_t& algorithm) const;
+  cublasStatus_t launch(cudaStream_t stream, const Operands& operands,
+                        const cublasLtMatmulAlgo_t& algorithm) const;
+  void check_launch(cublasStatus_t status) const;  // throws Failure
 
   struct Descriptors;
   std::shared_ptr<const LtHandle> lt_;
