@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cuda/device_math.cuh"
-#include "cuda/failure.h"
 #include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 
@@ -73,13 +72,16 @@ __global__ void masked_copy(const Bits* data, Index rows, Index columns, Index l
 
 constexpr Index rows_of_partial = 64;
 
-// One thread a column, one block row a piece of 64 tokens.
-__global__ void column_partials(Dlogits dlogits, Index rows, Index columns, float* partial) {
-  const Index begin = blockIdx.y * rows_of_partial, end = min(begin + rows_of_partial, rows);
-  for (Index c = grid_index(); c < columns; c += grid_step()) {
-    float sum = 0;
-    for (Index r = begin; r < end; ++r) sum += load_element(dlogits.data, dlogits.dtype, r * dlogits.ld + c);
-    partial[blockIdx.y * columns + c] = sum;
+// One thread a column, pieces of 64 tokens dealt to the block rows.
+__global__ void column_partials(Dlogits dlogits, Index rows, Index columns, Index partials, float* partial) {
+  for (Index p = blockIdx.y; p < partials; p += gridDim.y) {
+    const Index begin = p * rows_of_partial, end = min(begin + rows_of_partial, rows);
+    for (Index c = grid_index(); c < columns; c += grid_step()) {
+      float sum = 0;
+      for (Index r = begin; r < end; ++r)
+        sum += load_element(dlogits.data, dlogits.dtype, r * dlogits.ld + c);
+      partial[p * columns + c] = sum;
+    }
   }
 }
 __global__ void column_totals(const float* partial, Index partials, Index columns, bool accumulate,
@@ -182,11 +184,10 @@ Index column_sum_partials(Index rows) {
 void launch_column_sum(cudaStream_t stream, const Dlogits& dlogits, Index rows, Index columns,
                        bool accumulate, float* partial, float* column_sum) {
   const Index partials = column_sum_partials(rows);
-  if (partials > 65535)
-    fail(FLJSD_UNSUPPORTED, "A chunk has ", rows, " tokens, but the bias gradient allows 4194240.");
   const unsigned blocks = blocks_for(columns);
-  launch("summing the bias gradient", column_partials, dim3(blocks, static_cast<unsigned>(partials)), threads,
-         stream, dlogits, rows, columns, partial);
+  const auto block_rows = static_cast<unsigned>(std::min<Index>(partials, 65535));  // all that a grid has
+  launch("summing the bias gradient", column_partials, dim3(blocks, block_rows), threads, stream, dlogits,
+         rows, columns, partials, partial);
   launch("summing the bias gradient", column_totals, dim3(blocks), threads, stream, partial, partials,
          columns, accumulate, column_sum);
 }
