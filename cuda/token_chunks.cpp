@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "cuda/backward_sweep.h"
-#include "cuda/failure.h"
 
 namespace fljsd::cuda {
 
@@ -240,26 +239,37 @@ void TokenChunks::tune(fljsd_pass pass, const Call& call) {
   const fljsd_tensors& t = call.tensors;
   Workspace workspace(call.workspace);
   const Arrays a = lay_out(s, logits_dtype_, pass, sizes_[pass], workspace, &call);
+  // f(products, their first token): of every length, where it is used.
+  const auto each_length = [&](const auto& products, const auto& f) {
+    f(*products.full, Index{0});
+    if (products.tail != nullptr) f(*products.tail, s.tokens - s.tokens % products.full_length);
+  };
   if (pass == FLJSD_FORWARD_BACKWARD) {
     const Factors f = factors(a);
-    GradientProducts& p = *gradients_.full;
-    if (p.input_grad) {
-      void* product = a.input_grad_sum != nullptr ? a.input_grad_sum : t.student_input_grad;
-      p.input_grad->tune(call.stream,
-                         {a.dlogits.data, t.student_weight, product, f.alpha, f.zero, a.gemm_workspace});
-    }
-    if (p.weight_grad) {
-      p.weight_grad->tune(call.stream,
-                          {a.dlogits.data, a.batch.student_input,
-                           a.weight_grad_sum != nullptr ? a.weight_grad_sum : t.student_weight_grad, f.alpha,
-                           a.weight_grad_sum != nullptr ? f.one : f.zero, a.gemm_workspace});
-    }
+    const bool several = gradients_.full_length < s.tokens;  // groups, which are added up
+    each_length(gradients_, [&](GradientProducts& p, Index first) {
+      if (p.input_grad) {
+        void* product = a.input_grad_sum != nullptr
+                            ? a.input_grad_sum
+                            : at(t.student_input_grad, s.gradient_dtype, first * s.input_grad_ld);
+        p.input_grad->tune(call.stream,
+                           {a.dlogits.data, t.student_weight, product, f.alpha, f.zero, a.gemm_workspace});
+      }
+      if (p.weight_grad) {
+        void* sum = a.weight_grad_sum != nullptr ? a.weight_grad_sum : t.student_weight_grad;
+        p.weight_grad->tune(
+            call.stream,
+            {a.dlogits.data, at(a.batch.student_input, s.student.dtype, first * a.batch.student_input_ld),
+             sum, f.alpha, several ? f.one : f.zero, a.gemm_workspace});
+      }
+    });
   }
-  LogitProducts& p = *logits_[pass].full;
-  p.student.tune(call.stream,
-                 {t.student_input, t.student_weight, a.student_logits, &one_, &zero_, a.gemm_workspace});
-  p.teacher.tune(call.stream,
-                 {t.teacher_input, t.teacher_weight, a.teacher_logits, &one_, &zero_, a.gemm_workspace});
+  each_length(logits_[pass], [&](LogitProducts& p, Index first) {
+    p.student.tune(call.stream, {at(t.student_input, s.student.dtype, first * s.student.input_ld),
+                                 t.student_weight, a.student_logits, &one_, &zero_, a.gemm_workspace});
+    p.teacher.tune(call.stream, {at(t.teacher_input, s.teacher.dtype, first * s.teacher.input_ld),
+                                 t.teacher_weight, a.teacher_logits, &one_, &zero_, a.gemm_workspace});
+  });
 }
 
 std::string TokenChunks::describe() const {

@@ -3,6 +3,8 @@
 // captured into graphs, results repeat, bad arguments are refused, sizes past 2^31 work.
 #include <cmath>
 #include <limits>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -177,6 +179,28 @@ TEST_P(Contract, Tuning) {
       << fljsd_last_error();
   EXPECT_NE(std::string(fljsd_plan_describe(device.plan())).find(" ms"), std::string::npos);
   expect_close(device.run(), host, GetParam());
+}
+
+// A product that only the last, shorter chunk needs, and whose candidates nobody measured: 72 of 200 tokens.
+TEST(ChunkedTokens, TuningMeasuresTheLastChunkToo) {
+  Recipe r;
+  r.tokens = 200, r.vocab = 3000, r.student_hidden = r.teacher_hidden = 64;
+  DeviceCase device(make_case(r), "chunked-tokens", true, [](fljsd_config& c) { c.chunk_tokens = 128; });
+  const fljsd_tensors t = device.tensors();
+  for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
+    ASSERT_EQ(fljsd_plan_tune(device.plan(), pass, &t, device.workspace().get(), device.workspace().size(),
+                              nullptr),
+              FLJSD_OK)
+        << fljsd_last_error();
+  }
+  std::istringstream description(fljsd_plan_describe(device.plan()));
+  int products = 0;
+  for (std::string line; std::getline(description, line);) {
+    if (line.find("candidate") == std::string::npos) continue;
+    ++products;
+    EXPECT_NE(line.find(" ms"), std::string::npos) << line;
+  }
+  EXPECT_GE(products, 2 * 4 + 2);  // logits of two lengths and models in both passes; gradients
 }
 
 // Zero tokens: loss 0, gradients 0.
