@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cuda/device_math.cuh"
-#include "cuda/failure.h"
 #include "cuda/kappa_certificate.cuh"
 #include "cuda/launch.h"
 
@@ -112,7 +111,7 @@ __global__ void __launch_bounds__(repair_threads)
     if (thread == 0) {
       float total = 0;
       for (const float part : loss) total += part;
-      r.token_loss[token] = ln2 * total;
+      r.token_loss[token] = divergence_in_nats(total);
     }
     __syncthreads();
   }

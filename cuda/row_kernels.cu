@@ -7,9 +7,9 @@
 //   2.  D = Σ terms; with a gradient also KL(q‖M) and kappa          (row_divergence.cuh)
 //   3.  dlogits
 // Bytes: 8·vocab a row and pass with fp32 logits; the rows being worked on do not fit in the L2 cache at
-// vocab 128256, so later passes read from DRAM too. On Hopper a long row is shared by a cluster of two
-// blocks, elsewhere a row belongs to one. About 45 instructions a vocabulary entry for the loss and 45 more
-// for the gradient.
+// vocab 128256, so later passes read from DRAM too. From compute capability 9.0 on a long row is shared by a
+// cluster of two blocks, elsewhere a row belongs to one. About 45 instructions a vocabulary entry for the
+// loss and 45 more for the gradient.
 //
 // Error budget of the loss, relative to exact arithmetic on the same logits: exp2 and log2 2^-22 each,
 // arguments rounded three times at 2^-24·|log2 q|; a term of D is good to about 2^-19 of itself and all terms
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     team.sync();  // nobody leaves while its shared memory is being read
   }
   if (team.rank == 0 && thread == 0)
-    a.token_loss[row] = has_distribution ? ln2 * terms.divergence : nan_value();
+    a.token_loss[row] = has_distribution ? divergence_in_nats(terms.divergence) : nan_value();
 
   // 3. Gradient.
   if constexpr (with_gradient) {

@@ -3,6 +3,7 @@
 
 #include "cuda/device_math.cuh"
 #include "cuda/hopper/sweep.h"
+#include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 #include "cuda/row_constants.cuh"
 
@@ -49,14 +50,14 @@ __global__ void __launch_bounds__(threads)
                  Ignored ignored, float* token_loss) {
   const Index row = static_cast<Index>(blockIdx.x) * threads + threadIdx.x;
   if (row >= rows) return;
-  if (ignored.labels != nullptr && ignored.labels[row] == ignored.ignore_index) {
+  if (is_ignored(ignored, row)) {
     token_loss[row] = 0;
     return;
   }
   double sum = 0;
   for (Index i = 0; i < slots; ++i) sum += static_cast<double>(records[row * slots + i]);
   const float log2_sum = references[row].log2_sum_x;
-  token_loss[row] = isnan(log2_sum) ? log2_sum : static_cast<float>(sum * bit);
+  token_loss[row] = isnan(log2_sum) ? log2_sum : static_cast<float>(sum < 0 ? 0 : sum * bit);
 }
 
 }  // namespace

@@ -180,6 +180,23 @@ TEST(DeviceRows, EqualModelsHaveNeitherLossNorGradient) {
   }
 }
 
+// A loss below 0, whose square root is NaN. For beta so near to 1 what is left of a row's terms is rounding,
+// of either sign; a row without a distribution is NaN still.
+TEST(DeviceRows, NoLossIsNegative) {
+  std::mt19937_64 generator(11);
+  for (const double beta : {1 - 0x1p-20, 1 - 0x1p-30, 1 - 0x1p-53}) {
+    const cu::Mixture m = cu::make_mixture(beta, 1.0);
+    for (int i = 0; i < 200; ++i) {
+      std::normal_distribution<float> normal(0, i % 2 == 0 ? 1.0f : 10.0f);
+      DeviceRow row;
+      for (int v = 0; v < 40; ++v) row.x.push_back(normal(generator)), row.y.push_back(normal(generator));
+      EXPECT_TRUE(device_row(DeviceStage::stored, row, m, beta, 1).loss >= 0) << beta << ' ' << i;
+    }
+    const DeviceRow nothing{std::vector<float>(8, -cu::infinity()), std::vector<float>(8, 1.0f)};
+    EXPECT_TRUE(std::isnan(device_row(DeviceStage::stored, nothing, m, beta, 1).loss)) << beta;
+  }
+}
+
 // A list of rounding residuals that overflows, or a bound of the gradient that is none: rows from flat to
 // saturated, nearly equal and unrelated models.
 TEST(DeviceRows, FewEntriesAreLargeBesideTheBoundOfTheRow) {
