@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/backward_sweep.h"
 
-#include "cuda/failure.h"
-
 namespace fljsd::cuda {
 namespace {
 

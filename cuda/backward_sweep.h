@@ -44,7 +44,6 @@ class BackwardSweep {
   };
   static Arrays lay_out(const Settings& settings, const Pieces& tiles, Workspace& workspace);
 
-  const Pieces& tiles() const { return tiles_; }
   // Fills arrays.tile with the logits of tile i, and says what they are: for a first sweep over the same
   // tiles.
   LogitTile run_logits(const Call& call, const BatchArrays& batch, const Arrays& arrays, Index i) const;

@@ -8,7 +8,6 @@
 // T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward and as many backward. Bytes (2-byte formats): 4·V·H for
 // the weights and 4·T·V for the logits forward. There is no loss: loss and token_loss are NaN, and the
 // gradients mean nothing.
-#include <algorithm>
 #include <limits>
 #include <optional>
 

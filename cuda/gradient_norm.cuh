@@ -19,8 +19,9 @@ template <Divergence kind>
 FLJSD_HOST_DEVICE float gradient_norm_bound(const RowConstants& row, const Mixture& m) {
   if constexpr (kind == Divergence::teacher_kl) return 2;
   if constexpr (kind == Divergence::student_kl) return infinity();
-  // Constants of one pass may be too small: by a thousandth of kappa and little more, and KL by the error of
-  // quadrature and sums (one_pass_weights.h, one_pass_moments.cuh), 3.5e-6 over 1−beta.
+  // Constants of one pass may be too small: by 2e-3 of kappa and little more (the percent of
+  // residual_threshold() and the 1e-7 cover it), and KL by the error of quadrature and sums
+  // (one_pass_weights.h, one_pass_moments.cuh), 3.5e-6 over 1−beta.
   const float constant = m.one_minus_beta * fabsf(row.constant) * ln2;
   if (row.uses_kappa > 0) return 2 * (constant + 1e-7f);
   const float most = constant + 3.5e-6f;

@@ -8,18 +8,18 @@
 //   student_weight_grad = dlogitsᵀ · student_input / (n·T)
 //
 // T tokens, V vocab, H hidden. FLOPs 4·T·V·H forward, 4·T·V·H backward. Bytes: both weights once a pass or
-// more; logits 8·T·V written, read once from DRAM and once or twice from L2; dlogits 2·T·V written, read
-// twice. Memory 8·T·V, and 2·T·V for dlogits: 8.4 GB and 2.1 GB at 8192 x 128256; 4·T·H for the input
-// gradient before it is rounded.
+// more; logits 8·T·V written, and read twice for the losses and once more for gradients, all from DRAM
+// (row_kernels.cu); dlogits 2·T·V written, read twice. Memory 8·T·V, and 2·T·V for dlogits: 8.4 GB and 2.1 GB
+// at 8192 x 128256; 4·T·H for the input gradient before it is rounded.
 //
 // Error budget. Logits: products of bf16 or fp16 are exact, sums in fp32 by the tensor cores (which
 // truncate); no rounding after that. Row: row_kernels.cu. dlogits are rounded once to the inputs' format
-// (2^-9 for bf16), sums in fp32, one rounding of the result. What rounding takes from the largest bf16
-// dlogits is given back to the input gradient (rounding_residuals.h).
+// (2^-8 of itself at most for bf16), sums in fp32, one rounding of the result. What rounding takes from the
+// largest bf16 dlogits is given back to the input gradient (rounding_residuals.h).
 //
 // Stage `unfused-bf16-logits` rounds the logits to bf16 on the way to memory and is the same otherwise. This
 // is what PyTorch and published fused implementations do; it halves the bytes and moves every logit by up to
-// 2^-9 of itself, 4 at logits near 1000. It exists to be audited.
+// 2^-8 of itself, 2 at logits near 1000. It exists to be audited.
 #include <algorithm>
 
 #include "cuda/failure.h"
