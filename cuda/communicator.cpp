@@ -71,6 +71,12 @@ std::unique_ptr<Communicator> Communicator::adopt(ncclComm_t comm, TimeLimit lim
         nccl().comm_cu_device(comm, &made->device_)}) {
     if (result != ncclSuccess) fail_nccl(result, comm, "asking a communicator for its size");
   }
+  int current = -1;
+  check(cudaGetDevice(&current), "asking for the current device");
+  if (current != made->device_) {
+    fail(FLJSD_INVALID_ARGUMENT, "The communicator is device ", made->device_, "'s, but device ", current,
+         " is the current one.");
+  }
   made->make_scratch();
   return made;
 }

@@ -38,6 +38,9 @@ template <class... Parts>
 // `doing` completes "CUDA reported ... while ...".
 inline void check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
+  // CUDA keeps it as the thread's last error too, where the caller's next check would find it, or ours. One
+  // that lasts comes back by itself.
+  cudaGetLastError();
   const bool no_device = error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver;
   fail(no_device ? FLJSD_NO_DEVICE : FLJSD_CUDA_ERROR, "CUDA reported ", cudaGetErrorName(error), " (",
        cudaGetErrorString(error), ") while ", doing, ".");

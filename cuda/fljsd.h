@@ -159,7 +159,7 @@ typedef struct fljsd_stage {
   int32_t is_baseline;     /* nonzero: matrix products only; loss is set to NaN, and token_loss too unless the
                               description says otherwise; gradients mean nothing */
   int32_t logits_dtype;    /* fljsd_dtype that logits are rounded to before the loss is taken */
-  int32_t minimum_capability; /* 10 * major + minor of the oldest GPU it runs on */
+  int32_t minimum_capability; /* 10 * major + minor of the oldest GPU it runs on; not always on all newer ones */
   int32_t reserved;
 } fljsd_stage;
 

@@ -196,10 +196,15 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
 
 // Blocks to a row. Two are fastest at vocab 128256, although the rows being worked on then exceed the L2
 // cache: every pass ends in a reduction over the team, and more blocks make passes shorter, not reductions
-// (docs/kernels.md). It depends on nothing but device and vocabulary, so that a row has the same bits in any
-// batch.
-unsigned team_size(const Device& device, Index vocab) {
-  return device.capability >= 90 && vocab >= 8192 ? 2 : 1;
+// (docs/kernels.md). Code for 8.0 has no clusters, on whatever device it was compiled anew: what counts is
+// what Team was compiled for. It depends on nothing but the code and the vocabulary, so that a row has the
+// same bits in any batch.
+template <class Kernel>
+unsigned team_size(Kernel* kernel, Index vocab) {
+  if (vocab < 8192) return 1;
+  cudaFuncAttributes compiled{};
+  check(cudaFuncGetAttributes(&compiled, kernel), "looking for the code of the row losses");
+  return compiled.ptxVersion >= 90 ? 2 : 1;
 }
 
 template <class Logit, bool with_gradient>
@@ -215,15 +220,15 @@ auto select(Divergence kind, bool small_share) {
 
 }  // namespace
 
-void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
-                       const LogitRows& logits, float* token_loss, const Dlogits& dlogits) {
+void launch_row_losses(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitRows& logits,
+                       float* token_loss, const Dlogits& dlogits) {
   const bool with_gradient = dlogits.data != nullptr;
   const bool small = mixture.small_share;
   auto* kernel = logits.dtype == FLJSD_F32
                      ? (with_gradient ? select<float, true>(kind, small) : select<float, false>(kind, small))
                      : (with_gradient ? select<__nv_bfloat16, true>(kind, small)
                                       : select<__nv_bfloat16, false>(kind, small));
-  const unsigned team = team_size(device, logits.vocab);
+  const unsigned team = team_size(kernel, logits.vocab);
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(logits.rows) * team);
   config.blockDim = dim3(threads);

@@ -48,7 +48,7 @@ struct Dlogits {
 };
 
 // token_loss [rows]: D, 0 for ignored tokens, NaN for tokens without a distribution.
-void launch_row_losses(cudaStream_t stream, const Device& device, Divergence kind, const Mixture& mixture,
-                       const LogitRows& logits, float* token_loss, const Dlogits& dlogits);
+void launch_row_losses(cudaStream_t stream, Divergence kind, const Mixture& mixture, const LogitRows& logits,
+                       float* token_loss, const Dlogits& dlogits);
 
 }  // namespace fljsd::cuda

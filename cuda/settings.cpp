@@ -127,6 +127,9 @@ Settings check_config(const fljsd_config& config) {
   if (!(config.beta >= 0 && config.beta <= 1)) {
     fail(FLJSD_INVALID_ARGUMENT, "beta is ", config.beta, ", but it must be in [0, 1].");
   }
+  if (config.beta > 0 && config.beta < 0x1p-100) {  // the other end is no matter: 1 - beta >= 2^-53
+    fail(FLJSD_UNSUPPORTED, "beta is ", config.beta, ", but fp32 stages need it to be 0 or in [2^-100, 1].");
+  }
   if (!(config.temperature > 0 && std::isfinite(config.temperature))) {
     fail(FLJSD_INVALID_ARGUMENT, "temperature is ", config.temperature,
          ", but it must be positive and finite.");

@@ -27,12 +27,14 @@ class Stage {
   virtual bool takes_empty_batches() const { return false; }
 };
 
+constexpr int any_newer = 1 << 30;  // the maximum_capability of most stages
+
 struct StageEntry {
   const char* name;
   const char* description;
   bool is_baseline;
   fljsd_dtype logits_dtype;
-  int minimum_capability;
+  int minimum_capability, maximum_capability;  // 10 * major + minor
   std::unique_ptr<Stage> (*make)(const Settings& settings);
 };
 

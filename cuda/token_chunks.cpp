@@ -211,7 +211,7 @@ void TokenChunks::run(fljsd_pass pass, const Call& call) const {
     const Dlogits dlogits = a.dlogits.from_row(in_group);
     if (backward && in_group == 0)
       clear_residuals(call.stream, dlogits.residuals, std::min(group, s.tokens - first));
-    launch_row_losses(call.stream, s.device, kind_, mixture_,
+    launch_row_losses(call.stream, kind_, mixture_,
                       {a.student_logits, a.teacher_logits, logits_dtype_, logits_ld(s), a.batch.student_bias,
                        a.batch.teacher_bias, rows, s.valid_vocab, ignored_tokens(s, call, first)},
                       a.batch.token_loss + first, dlogits);

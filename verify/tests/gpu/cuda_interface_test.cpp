@@ -89,6 +89,25 @@ TEST(CudaInterface, BadConfigurationsAreNamed) {
   EXPECT_EQ(fljsd_plan_create(nullptr, nullptr), FLJSD_INVALID_ARGUMENT);
 }
 
+// What fp32 cannot hold is refused, not computed: 1/beta of a subnormal beta is infinite, and every gradient
+// NaN.
+TEST(CudaInterface, NumbersBeyondFp32AreUnsupported) {
+  struct Beyond {
+    double beta, temperature;
+    const char* field;
+  };
+  for (const Beyond& beyond : {Beyond{1e-39, 1, "beta is 1"}, {0.5, 1e-40, "temperature is 1"}}) {
+    fljsd_config config;
+    ASSERT_EQ(fljsd_config_init(&config, sizeof config), FLJSD_OK);
+    config.tokens = 4, config.vocab = 10, config.student_hidden = config.teacher_hidden = 8;
+    config.beta = beyond.beta, config.temperature = beyond.temperature;
+    fljsd_plan* plan = nullptr;
+    EXPECT_EQ(fljsd_plan_create(&config, &plan), FLJSD_UNSUPPORTED) << beyond.field;
+    EXPECT_EQ(plan, nullptr);
+    EXPECT_NE(std::string(fljsd_last_error()).find(beyond.field), std::string::npos) << fljsd_last_error();
+  }
+}
+
 // Without a device a good configuration is refused for that reason; with one it is accepted.
 TEST(CudaInterface, DeviceOrASentence) {
   const fljsd_status available = fljsd_stage_available("unfused", -1);
