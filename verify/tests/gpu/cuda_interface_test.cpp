@@ -96,7 +96,7 @@ TEST(CudaInterface, NumbersBeyondFp32AreUnsupported) {
     double beta, temperature;
     const char* field;
   };
-  for (const Beyond& beyond : {Beyond{1e-39, 1, "beta is 1"}, {0.5, 1e-40, "temperature is 1"}}) {
+  for (const Beyond& beyond : {Beyond{1e-39, 1, "beta is "}, {0.5, 1e-40, "temperature is "}}) {
     fljsd_config config;
     ASSERT_EQ(fljsd_config_init(&config, sizeof config), FLJSD_OK);
     config.tokens = 4, config.vocab = 10, config.student_hidden = config.teacher_hidden = 8;
