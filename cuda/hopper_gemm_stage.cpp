@@ -7,10 +7,9 @@
 //                        rounded up to a multiple of 64; the teacher's follow at the next multiple of 256
 //                        bytes. token_loss is NaN.
 //   hopper-log-sum-exp:  the same products, no logits in memory: a log-sum-exp of every row, good to 2e-6
-//   (and
-//                        the rounding of the result; gemm_log_sum_exp.cu). token_loss[t] is the student's
-//                        minus the teacher's, of the plain products: biases, temperature, labels play no
-//                        part.
+//                        (and the rounding of the result; gemm_log_sum_exp.cu). token_loss[t] is the
+//                        student's minus the teacher's, of the plain products: biases, temperature, labels
+//                        play no part.
 //
 // loss is NaN. T tokens, V vocab, H hidden. FLOPs 4·T·V·H; bytes 4·V·H for the weights and, hopper-gemm,
 // 4·T·V for the logits. hopper-log-sum-exp needs V/32 bytes a token and model in between.

@@ -13,9 +13,8 @@
 //
 // A token that missed: its logits are computed again, dot product by dot product, and
 //   student_input_grad[t]  −= alpha·G·Σ_v q_v·weight_v      on the fp32 sum, before it is rounded
-//   student_weight_grad[v] −= alpha·Σ_t G_t·q_tv·input_t    on the rounded gradient: rounded once more for
-//   each
-//                                                           32 tokens that missed
+//   student_weight_grad[v] −= alpha·Σ_t G_t·q_tv·input_t    on the rounded gradient, which is rounded once
+//                                                           more for each 32 tokens that missed
 //   token_loss[t]           = D by its definition, from the normalisers of the statistics
 // It takes milliseconds a token.
 #pragma once

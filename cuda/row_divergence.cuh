@@ -2,14 +2,15 @@
 // The row mathematics in fp32, once: terms of the divergence and of the gradient for one vocabulary entry.
 //
 //   x, y      raw logits of student and teacher (bias added, temperature not yet applied)
-//   log q_v = (x_v − x_ref)/T − log_sum_x      log p_v likewise      d_v = log p_v − log q_v      w_v =
-//   M_v/q_v
+//   log q_v = (x_v − x_ref)/T − log_sum_x
+//   log p_v   likewise
+//   d_v     = log p_v − log q_v
+//   w_v     = M_v/q_v
 //
 // docs/math.md, section 4, derives D = Σ q·[beta·ψ(d) − φ(beta·expm1 d)] = Σ q·[beta·d·e^d − w·log w], whose
-// terms are all
-// >= 0. With the larger of the two probabilities in front nothing overflows: let `other` be the share in M of
-// the model with the smaller probability (beta where q >= p, 1−beta where p > q), larger = max(p, q), t =
-// |d|, e = e^{−t}. Then
+// terms are not negative. With the larger of the two probabilities in front nothing overflows: let `other` be
+// the share in M of the model with the smaller probability (beta where q >= p, 1−beta where p > q), larger =
+// max(p, q), t = |d|, e = e^{−t}. Then
 //
 //   W = M/larger = (1 − other) + other·e           term of D   = larger·[−W·log W − other·e·t]
 //
@@ -19,9 +20,9 @@
 //
 // For the gradient there are two forms of one number, because either cancels where the other does not:
 //
-//   dD/dx_v = (1−beta)·q_v·(−KL(q‖M) − log(M_v/q_v))             good where p is near q: both terms are small
-//           = (1−beta)·q_v·(kappa − log(1 + e^{s_v}))            good where q and p hardly overlap: both
-//           terms are small
+//   dD/dx_v = (1−beta)·q_v·(−KL(q‖M) − log(M_v/q_v))    both terms are small where p is near q
+//           = (1−beta)·q_v·(kappa − log(1 + e^{s_v}))   both are where q and p hardly overlap
+//
 //   s_v = d_v + logit(beta),   kappa = Σ_v q_v·log(1 + e^{s_v}) = −log(1−beta) − KL(q‖M)
 //
 // A row uses the form whose constant is the smaller one.

@@ -24,6 +24,7 @@ struct NormaliserSums {
   static constexpr int record_floats = normaliser_record;
   static constexpr Scans scans = Scans::every_tile;
   static constexpr bool takes_infinity = true;
+  static constexpr bool marks = false;
   static constexpr int pairs_at_once = 2;
 
   // Starts at the lowest finite number, so that −inf − x_ref is never NaN.
@@ -40,7 +41,7 @@ struct NormaliserSums {
   };
   static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) { return {}; }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
-    return (tile.x - r.x) * scale > headroom || (tile.y - r.y) * scale > headroom;
+    return (tile.x - r.x) * scale > kl_headroom || (tile.y - r.y) * scale > kl_headroom;
   }
   static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float) {
     return {fmaxf(r.x, tile.x), fmaxf(r.y, tile.y)};
@@ -51,7 +52,6 @@ struct NormaliserSums {
   float m[sums];
   Reference reference;
 
-  __device__ __forceinline__ bool are_bad() const { return false; }
   __device__ __forceinline__ void begin(const Reference& r) {
     reference = r;
 #pragma unroll
@@ -83,6 +83,7 @@ struct ExactSums {
   static constexpr int record_floats = 1;
   static constexpr Scans scans = Scans::no_tile;
   static constexpr bool takes_infinity = true;
+  static constexpr bool marks = false;
   static constexpr int pairs_at_once = 2;
   using Reference = RowReference;
 
@@ -93,7 +94,6 @@ struct ExactSums {
   float m[sums];
   Reference reference;
 
-  __device__ __forceinline__ bool are_bad() const { return false; }
   __device__ __forceinline__ void begin(const Reference& r) {
     reference = r;
 #pragma unroll

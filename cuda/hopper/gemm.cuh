@@ -142,6 +142,7 @@ __global__ void __launch_bounds__(384, 1)
   if (threadIdx.x < 128) {
     give_registers<40>();
     if (threadIdx.x == 0) produce(maps, p, shared, cluster, rank);
+    __syncwarp();  // the barrier below is one instruction for all threads of a warp
   } else {
     take_registers<232>();
     consume<Element, TileEpilogue>(maps, p, shared, cluster, rank);

@@ -13,9 +13,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// ---- mbarrier: a phase completes when `arrivals` arrivals and all expected bytes have come in; phases
-// alternate
-// ---- in parity. Waiting for the parity of the phase before the first one returns at once.
+// ---- mbarrier
+//
+// A phase completes when `arrivals` arrivals and all expected bytes have come in; phases alternate in parity.
+// Waiting for the parity of the phase before the first one returns at once.
+
 __device__ __forceinline__ void barrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
@@ -65,8 +67,10 @@ __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// ---- tensor memory access: copies a box of a matrix at (column, row) to shared memory, zeros outside the
-// ---- matrix, and counts the box's bytes at the barrier.
+// ---- tensor memory access
+
+// Copies a box of a matrix at (column, row) to shared memory, zeros outside the matrix, and counts the box's
+// bytes at the barrier.
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, std::uint32_t barrier,
                                          int column, int row) {
   asm volatile(

@@ -4,9 +4,10 @@
 //   sums            how many floats: a multiple of 4, a quarter for each lane of a row
 //   record_floats   of a finished record
 //   takes_infinity  whether logits may be -inf
-//   last_is_set     whether the last sum replaces what earlier tiles left in its place, and is not added to
-//   it Reference       what a row's logits are taken relative to; first_reference() before its first tile
-//   Scan            what a tile says about the reference; which tiles are scanned; without Scan, raise() none
+//   marks           whether rows may turn out to be beyond these sums; then are_bad() says which
+//   Reference       what a row's logits are taken relative to; first_reference() before its first tile
+//   scans           which tiles may raise it
+//   Scan            what such a tile says about it; exceeds(), raised()
 //   begin()         starts the sums of a tile
 //   add()           adds `pairs_at_once` more pairs of raw logits; this is where the time goes
 //   raise()         old sums when the row's reference rises
@@ -84,6 +85,7 @@ struct OnePassSums {
 
   static constexpr Scans scans = general ? Scans::every_tile : Scans::first_tile;
   static constexpr bool takes_infinity = general;
+  static constexpr bool marks = !general;
   // Whether the fast kernel's sums of a tile are no good. Below the limit logits are at most 32 half log2
   // units above the reference, where they are rounded to 2^-20 of a unit: terms are good to 2^-19.5. A logit
   // of -inf adds 0 to S and a phase that is NaN, or infinite in one of θ and 5θ; m[6] = Σ uv·cos θ·cos 5θ
@@ -223,7 +225,7 @@ struct KlSums {
     return {};
   }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
-    return tile.at.top > r.at.top || (tile.at.other - r.at.other) * scale > headroom;
+    return tile.at.top > r.at.top || (tile.at.other - r.at.other) * scale > kl_headroom;
   }
   static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float) {
     Reference to = r;
@@ -243,9 +245,7 @@ struct KlSums {
 
   static constexpr Scans scans = Scans::every_tile;  // the reference must be the largest of all
   static constexpr bool takes_infinity = true;
-  __device__ __forceinline__ bool are_bad() const {
-    return false;
-  }
+  static constexpr bool marks = false;
 
   static constexpr int pairs_at_once = 2;
 

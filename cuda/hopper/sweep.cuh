@@ -169,7 +169,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
 
   Sums sums;
   int turn = 0;      // of the tile whose pairs are being added
-  bool bad = false;  // whether the fast kernel's sums of this group are
+  bool bad = false;  // whether sums of this group are, where they may be
   // Scans a half of the rows, whose pair i is (x(i), y(i)), in registers, and raises the row's reference if
   // need be. Registers may change here, so not while products are under way: the compiler would wait for
   // those.
@@ -202,7 +202,7 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   };
   // Adds the sums of a half of the rows to what earlier tiles left.
   const auto end_half = [&](int half) {
-    bad = bad || sums.are_bad();
+    if constexpr (Sums::marks) bad = bad || sums.are_bad();
     float totals[L::per_lane];
     reduce_quad<Sums::sums>(sums.m, lane, totals);
     float* mine = sums_of(turn, half);
@@ -236,7 +236,9 @@ __device__ __forceinline__ void consume(const SweepArguments& p, unsigned char* 
   // Records of a finished group, named by what the order makes it from: fewer registers than the group.
   const auto write_records = [&](int index, int first_block, std::int64_t first_record) {
     const Group finished = p.order.group_from(index, first_block, first_record);
-    if constexpr (!general) {
+    // Rows of ignored tokens mark too: the kernel has no labels. Such a group is done twice, and the last
+    // bits of its other tokens may then be the general kernel's; nothing else of an ignored token shows.
+    if constexpr (Sums::marks) {
       if (bad) p.marks[index] = 1;
       bad = false;
     }
@@ -373,6 +375,7 @@ __global__ void __launch_bounds__(384, 1)
   if (threadIdx.x < 128) {
     give_registers<24>();
     if (threadIdx.x == 0) produce<L, general>(maps, p, ring, full, empty, cluster, rank);
+    __syncwarp();  // the barrier below is one instruction for all threads of a warp
   } else {
     take_registers<240>();
     consume<Sums, Element, general>(p, shared, ring, full, empty, cluster, rank);

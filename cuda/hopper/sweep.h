@@ -55,10 +55,11 @@ constexpr int terms_record = 1;       // D in bits
 struct SweepKind {
   SweepSums sums = SweepSums::one_pass;
   fljsd_dtype dtype = FLJSD_BF16;  // of inputs and weights of both models: FLJSD_BF16 or FLJSD_F16
-  // Whether there are biases. With one_pass moreover, false: the fast kernel. It takes the maxima of a row's
-  // first tile for its reference and marks the groups of tokens in which a later logit lies too far above it,
-  // in which logits are huge, or which have no finite sums. true: the general one, which scans every tile and
-  // takes any logits.
+  // true: the kernel adds biases, if there are any, and does marked groups only, if there are marks. It must
+  // be true with biases.
+  // one_pass has two kinds of sums besides. false: the fast ones, which take the maxima of a row's first tile
+  // for its reference and mark the groups of tokens in which a later logit lies too far above it, in which
+  // logits are huge, or which have no finite sums. true: those that scan every tile and take any logits.
   bool general = false;
   bool small_share = false;  // of the mixture; terms only
 };
