@@ -158,7 +158,7 @@ def main():
     ranks, rank = dist.get_world_size(), dist.get_rank()
     grids = [Grid(ranks, 1), Grid(1, ranks)] + ([Grid(ranks // 2, 2)] if ranks >= 4 and ranks % 2 == 0 else [])
     record = {"ranks": ranks, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "checks": 0, "failed": [],
-              "largest": {}}
+              "largest": {}, "largest_of_case": {}}
     for grid in grids:
         for case in CASES:
             found, same = grid.check(**case)
@@ -168,7 +168,8 @@ def main():
             record["checks"] += 1
             for theirs, (values, bits) in enumerate(everybody):
                 for what, value in values.items():
-                    record["largest"][what] = max(value, record["largest"].get(what, 0.0))
+                    for largest in (record["largest"], record["largest_of_case"].setdefault(name, {})):
+                        largest[what] = max(value, largest.get(what, 0.0))
                     if not value <= (LOSS_BOUND if what == "loss" else GRADIENT_BOUND):
                         record["failed"].append(f"{name}: rank {theirs}: {what} is off by {value}")
                 if not bits:

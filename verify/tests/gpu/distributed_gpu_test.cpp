@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Distributed plans on two GPUs or more of one machine, a thread for each rank. With fewer it says so, unless
 // loopback/nccl_loopback.cu stands in for NCCL: then all ranks share a GPU.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -67,6 +68,20 @@ TEST_F(TokenParallel, KeepsTheClass) {
   expect_kept(team, "family=kaiming tokens=1 hidden=8 vocab=50 seed=1", {0, false, true});
   expect_kept(team, "family=kaiming tokens=1 hidden=8 vocab=50 seed=1", {0, true, true});
   expect_kept_on_random_recipes(team);
+}
+
+// Fault: a mean over the tokens of the ranks that have some which count; 0/0 on a rank that has none.
+TEST_F(TokenParallel, KeepsTheClassWhereNobodyOfARankCounts) {
+  const RankTeam team({1, 2});
+  for (const char* options : {"", " beta=0", " reduction=sum bias=both"}) {
+    const std::string recipe = std::string("family=kaiming tokens=12 hidden=16 vocab=200 seed=9") + options;
+    Case c = make_case(parse_recipe(recipe));
+    c.labels.emplace(12, 0);
+    std::fill_n(c.labels->begin(), 6, c.options.ignore_index);
+    expect_kept(team, c, recipe, {0, false, true});
+    std::rotate(c.labels->begin(), c.labels->begin() + 6, c.labels->end());
+    expect_kept(team, c, recipe, {0, true, true});
+  }
 }
 
 // Fault: the two kinds of cut do not combine.

@@ -136,6 +136,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
   });
   return cudaSuccess;
 }
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t size, cudaStream_t stream) {
+  enqueue(stream, [=] { std::memset(data, value, size); });
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(mutex);
