@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cuda/batch.h"
 #include "cuda/failure.h"
 #include "cuda/plan.h"
 #include "cuda/settings.h"
@@ -93,20 +94,7 @@ void run_empty(const Settings& s, fljsd_pass pass, const Call& call) {
   if (call.tensors.loss != nullptr && s.reduction != FLJSD_NONE) {
     check(cudaMemsetAsync(call.tensors.loss, 0, sizeof(float), call.stream), "writing the loss");
   }
-  if (pass == FLJSD_FORWARD) return;
-  if (s.weight_grad) {
-    const auto size = static_cast<std::size_t>(size_of(s.gradient_dtype));
-    check(
-        cudaMemset2DAsync(call.tensors.student_weight_grad, static_cast<std::size_t>(s.weight_grad_ld) * size,
-                          0, static_cast<std::size_t>(s.student.hidden) * size,
-                          static_cast<std::size_t>(s.vocab), call.stream),
-        "writing the weight gradient");
-  }
-  if (s.bias_grad) {
-    check(cudaMemsetAsync(call.tensors.student_bias_grad, 0,
-                          static_cast<std::size_t>(s.vocab) * sizeof(float), call.stream),
-          "writing the bias gradient");
-  }
+  if (pass == FLJSD_FORWARD_BACKWARD) clear_gradients_of_weight(s, call);
 }
 
 fljsd_status run(const fljsd_plan* plan, fljsd_pass pass, const fljsd_tensors* tensors, void* workspace,

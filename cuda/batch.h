@@ -93,4 +93,22 @@ inline void clear_weight_grad_tail(const Settings& s, const Call& call) {
         "clearing the weight gradient past valid_vocab");
 }
 
+// Of a head to which nothing is added: no token, or no entry that exists. All rows are 0; bytes between them
+// stay.
+inline void clear_gradients_of_weight(const Settings& s, const Call& call) {
+  if (s.weight_grad) {
+    const auto size = static_cast<std::size_t>(size_of(s.gradient_dtype));
+    check(
+        cudaMemset2DAsync(call.tensors.student_weight_grad, static_cast<std::size_t>(s.weight_grad_ld) * size,
+                          0, static_cast<std::size_t>(s.student.hidden) * size,
+                          static_cast<std::size_t>(s.vocab), call.stream),
+        "writing the weight gradient");
+  }
+  if (s.bias_grad) {
+    check(cudaMemsetAsync(call.tensors.student_bias_grad, 0,
+                          static_cast<std::size_t>(s.vocab) * sizeof(float), call.stream),
+          "writing the bias gradient");
+  }
+}
+
 }  // namespace fljsd::cuda

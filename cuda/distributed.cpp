@@ -112,9 +112,7 @@ Settings settings_of_rank(const fljsd_config& config, const RankGroups& groups) 
 
 // Everything that is made once.
 struct Distributed::Parts {
-  Divergence kind;
-  Mixture mixture;
-  OnePassWeights weights[2];        // by pass
+  OnePassStatistics statistics;
   std::optional<ShardSweep> sweep;  // none for a shard or batch without entries
 };
 
@@ -134,26 +132,12 @@ Distributed::Distributed(const Settings& settings, const RankGroups& groups)
     : settings_(settings), groups_(groups), parts_(std::make_unique<Parts>()) {
   const Settings& s = settings_;
   Parts& p = *parts_;
-  p.kind = divergence_kind(s.beta);
-  p.mixture = make_mixture(s.beta, s.temperature);
+  p.statistics.kind = divergence_kind(s.beta);
   if (s.tokens == 0) return;
-  if (p.kind == Divergence::mixture) {
-    for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
-      if (pass == FLJSD_FORWARD || s.any_grad())
-        p.weights[pass] = make_one_pass_weights(s.beta, basis_of(pass));
-    }
-  }
+  p.statistics = OnePassStatistics(s);
   if (s.valid_vocab == 0) return;
-  p.sweep.emplace(sweep_settings(s, vocab_ranks()), p.weights);
-  for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
-    if (pass == FLJSD_FORWARD_BACKWARD && !s.any_grad()) continue;
-    while (s.memory_budget > 0 && workspace_bytes(pass) > s.memory_budget) {
-      if (p.sweep->shrink(pass)) continue;
-      fail(FLJSD_WORKSPACE_TOO_SMALL, "memory_budget is ", s.memory_budget,
-           " bytes, but with its smallest tiles this rank needs ", workspace_bytes(pass), ".");
-    }
-  }
-  p.sweep->prepare();
+  p.sweep.emplace(sweep_settings(s, vocab_ranks()), p.statistics);
+  p.sweep->prepare([&](fljsd_pass pass) { return workspace_bytes(pass); });
 }
 
 Distributed::~Distributed() = default;
@@ -173,7 +157,7 @@ Distributed::Arrays Distributed::lay_out(fljsd_pass pass, Workspace& workspace, 
   }
   if (s.tokens == 0) return a;
   a.batch = begin_batch(s, pass, workspace, call);
-  const Index record = s.tokens * state_floats(parts_->kind, basis_of(pass));
+  const Index record = s.tokens * parts_->statistics.record_floats(pass);
   a.record = workspace.take<float>(record);
   a.merged = a.record;
   if (groups_.vocab != nullptr) {
@@ -183,7 +167,7 @@ Distributed::Arrays Distributed::lay_out(fljsd_pass pass, Workspace& workspace, 
   if (parts_->sweep) a.sweep = parts_->sweep->lay_out(pass, workspace);
   if (pass == FLJSD_FORWARD_BACKWARD && sums_input_grad(s, vocab_ranks())) {
     a.input_grad_sum = parts_->sweep && s.gradient_dtype != FLJSD_F32
-                           ? a.sweep.backward.input_grad_sum
+                           ? a.sweep.tiled.backward.input_grad_sum
                            : workspace.take<float>(s.tokens * s.student.hidden);
   }
   return a;
@@ -211,21 +195,22 @@ void Distributed::run(fljsd_pass pass, const Call& call) const {
   }
   if (s.tokens > 0) {
     const Ignored ignored = ignored_tokens(s, call);
-    const Basis basis = basis_of(pass);
+    const OnePassStatistics& statistics = p.statistics;
     if (p.sweep) {
       p.sweep->run_sums(pass, call, a.batch, a.sweep, a.record);
     } else {
-      launch_empty_records(call.stream, p.kind, basis, s.tokens, a.record);
+      launch_empty_records(call.stream, statistics.kind, basis_of(pass), s.tokens, a.record);
     }
     if (a.records != nullptr) {
-      const Index floats = state_floats(p.kind, basis);
+      const Index floats = statistics.record_floats(pass);
       groups_.vocab->all_gather(a.record, a.records, s.tokens * floats * Index{sizeof(float)}, call.stream);
-      launch_merge_records(call.stream, p.kind, basis, p.mixture, p.weights[pass].phase_step,
+      launch_merge_records(call.stream, statistics.kind, basis_of(pass), statistics.mixture,
+                           statistics.weights[pass].phase_step,
                            {a.records, vocab_ranks(), floats, s.tokens * floats}, s.tokens, ignored,
                            a.merged);
     }
-    launch_finish(call.stream, p.kind, basis, p.mixture, p.weights[pass], {a.merged, 1}, s.tokens, ignored,
-                  a.batch.token_loss, a.sweep.backward.constants);
+    statistics.finish(call.stream, pass, {a.merged, 1}, s.tokens, ignored, a.batch.token_loss,
+                      a.sweep.tiled.backward.constants);
   }
   if (backward) run_gradients(call, a);
   if (s.reduction == FLJSD_NONE) return;
@@ -257,7 +242,7 @@ void Distributed::run_gradients(const Call& call, const Arrays& a) const {
       shard.tensors.student_input_grad = a.input_grad_sum;
     parts_->sweep->run_gradients(shard, a.batch, a.sweep, groups_.vocab == nullptr);
   } else {
-    clear_gradients_of_weight(call);
+    clear_gradients_of_weight(s, call);
   }
   if (s.tokens > 0 && s.input_grad) {
     if (a.input_grad_sum != nullptr) {
@@ -278,24 +263,6 @@ void Distributed::run_gradients(const Call& call, const Arrays& a) const {
     }
   }
   if (groups_.sum_weight_gradients && groups_.tokens != nullptr) sum_gradients_of_weight(call);
-}
-
-// Of a rank that adds nothing: no entry of its shard exists, or it has no tokens.
-void Distributed::clear_gradients_of_weight(const Call& call) const {
-  const Settings& s = settings_;
-  if (s.weight_grad) {
-    const auto size = static_cast<std::size_t>(size_of(s.gradient_dtype));
-    check(
-        cudaMemset2DAsync(call.tensors.student_weight_grad, static_cast<std::size_t>(s.weight_grad_ld) * size,
-                          0, static_cast<std::size_t>(s.student.hidden) * size,
-                          static_cast<std::size_t>(s.vocab), call.stream),
-        "writing the weight gradient");
-  }
-  if (s.bias_grad) {
-    check(cudaMemsetAsync(call.tensors.student_bias_grad, 0,
-                          static_cast<std::size_t>(s.vocab) * sizeof(float), call.stream),
-          "writing the bias gradient");
-  }
 }
 
 void Distributed::sum_gradients_of_weight(const Call& call) const {
@@ -325,7 +292,7 @@ Index Distributed::exchanged_bytes(fljsd_pass pass) const {
   const bool backward = pass == FLJSD_FORWARD_BACKWARD;
   const Index v = vocab_ranks(), t = token_ranks();
   const auto sum = [](Index ranks, Index floats) { return 8 * (ranks - 1) * floats / ranks; };
-  Index bytes = (v - 1) * s.tokens * state_floats(parts_->kind, basis_of(pass)) * Index{sizeof(float)};
+  Index bytes = (v - 1) * s.tokens * parts_->statistics.record_floats(pass) * Index{sizeof(float)};
   if (backward && s.input_grad) bytes += sum(v, s.tokens * s.student.hidden);
   if (groups_.tokens == nullptr) return bytes;
   const Index tallies = (s.reduction != FLJSD_NONE ? 1 : 0) + (backward && s.divisor_on_device() ? 1 : 0);

@@ -2,12 +2,14 @@
 // A plan whose tokens, vocabulary or both are cut over several GPUs (fljsd_distributed.h says what that means
 // to a caller).
 //
-//   sums over the shard (shard_sweep.h)   ->   all-gather over the vocabulary group: one record a token and
-//   rank merged in rank order                  ->   D and row constants of every token, the same bits on
-//   every rank dlogits of the shard from them        ->   weight gradient of the shard; input gradient over
-//   the shard,
-//                                              summed over the vocabulary group once, in fp32, rounded once
-//   counts and sums of losses             ->   all-gather over the token group, added in rank order
+//   sums over the shard (shard_sweep.h)
+//     -> all-gather over the vocabulary group: one record a token and rank, merged in rank order
+//     -> D and row constants of every token, the same bits on every rank
+//   dlogits of the shard from them
+//     -> weight gradient of the shard
+//     -> input gradient over the shard, summed over the vocabulary group once, in fp32, rounded once
+//   counts and sums of losses
+//     -> all-gather over the token group, added in rank order
 //
 // T tokens of a rank, H hidden, R ranks of the vocabulary group: a rank sends 256·(R−1)·T bytes forward,
 // 448·(R−1)·T + 8·(R−1)/R·T·H with gradients. Memory beside the sweep: R + 2 records a token, 4·T·H for the
@@ -60,7 +62,6 @@ class Distributed final : public Stage {
   Arrays lay_out(fljsd_pass pass, Workspace& workspace, const Call* call) const;
   void exchange_tallies(const Call& call, const Arrays& arrays, const float* token_loss) const;
   void run_gradients(const Call& call, const Arrays& arrays) const;
-  void clear_gradients_of_weight(const Call& call) const;
   void sum_gradients_of_weight(const Call& call) const;
 
   Settings settings_;

@@ -4,7 +4,7 @@
 #include "cuda/device_math.cuh"
 #include "cuda/ignored.cuh"
 #include "cuda/launch.h"
-#include "cuda/shard_merge.cuh"
+#include "cuda/one_pass_many.cuh"
 
 namespace fljsd::cuda {
 namespace {
@@ -31,6 +31,26 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   Record::merge(
       records.count, [&](Index s) { return first + s * records.record_stride; }, scale, phase_step, lane,
       record);
+}
+
+// Many records: a block a token.
+template <Basis basis>
+__global__ void __launch_bounds__(many_records_threads)
+    merge_many(RecordGrid records, Ignored ignored, float scale, float phase_step, float* out) {
+  using M = Moments<basis>;
+  using Record = MomentRecord<M>;
+  const Index token = blockIdx.x;
+  const int thread = static_cast<int>(threadIdx.x);
+  float* record = out + token * Record::floats;
+  if (is_ignored(ignored, token)) {
+    if (thread == 0) Record::set_empty(record);
+    return;
+  }
+  const float* first = records.data + token * records.token_stride;
+  RowReferences refs;
+  const FrequencySum sum = sum_many<M>(
+      records.count, [&](Index s) { return first + s * records.record_stride; }, scale, phase_step, refs);
+  if (thread <= M::last) Record::set_frequency(record, thread, sum, refs);
 }
 
 // One thread a token.
@@ -99,9 +119,15 @@ void launch_merge_records(cudaStream_t stream, Divergence kind, Basis basis, con
            mixture.log2_scale, out);
     return;
   }
+  const float scale = 0.5f * mixture.log2_scale;
+  if (records.count >= many_records) {
+    launch(doing, basis == Basis::twelve ? merge_many<Basis::twelve> : merge_many<Basis::twenty_two>,
+           grid_of(tokens), many_records_threads, stream, records, ignored, scale, phase_step, out);
+    return;
+  }
   launch(doing, basis == Basis::twelve ? merge_moments<Basis::twelve> : merge_moments<Basis::twenty_two>,
          grid_of(ceil_div(tokens, warps_per_block)), 32 * warps_per_block, stream, records, tokens, ignored,
-         0.5f * mixture.log2_scale, phase_step, out);
+         scale, phase_step, out);
 }
 
 void launch_empty_records(cudaStream_t stream, Divergence kind, Basis basis, Index tokens, float* out) {

@@ -43,20 +43,29 @@ struct MomentRecord {
     set_references(record, {Reference::empty(), Reference::empty()});
   }
 
-  // Frequency k of the sum of `count` records, at(0), at(1), ..., into `out`, which is none of them. Every k
-  // of 0..last must be done; k = 0 also writes S_x, S_y and the references.
+  static FLJSD_HOST_DEVICE double sum_x(const float* record) { return value(record, M::values - 2); }
+  static FLJSD_HOST_DEVICE double sum_y(const float* record) { return value(record, M::values - 1); }
+  static FLJSD_HOST_DEVICE double re(const float* record, int k) {
+    return value(record, k == 0 ? 0 : 2 * k - 1);
+  }
+  static FLJSD_HOST_DEVICE double im(const float* record, int k) { return k == 0 ? 0 : value(record, 2 * k); }
+
+  // Frequency k of the sum of `count` records, at(0), at(1), ..., relative to `refs`, their largest ones.
   template <class At>
-  static FLJSD_HOST_DEVICE void merge(std::int64_t count, const At& at, float scale, float phase_step, int k,
-                                      float* out) {
-    const auto refs_of = [&](std::int64_t s) { return references(at(s)); };
-    const RowReferences refs = row_references(count, scale, refs_of);
+  static FLJSD_HOST_DEVICE FrequencySum sum(std::int64_t count, const At& at, const RowReferences& refs,
+                                            float scale, float phase_step, int k) {
     FrequencySum sum{0, 0, 0, 0};
     for (std::int64_t s = 0; s < count; ++s) {
       const float* record = at(s);
-      sum.add(k, refs, refs_of(s), scale, phase_step, value(record, M::values - 2),
-              value(record, M::values - 1), value(record, k == 0 ? 0 : 2 * k - 1),
-              k == 0 ? 0 : value(record, 2 * k));
+      sum.add(k, refs, references(record), scale, phase_step, sum_x(record), sum_y(record), re(record, k),
+              im(record, k));
     }
+    return sum;
+  }
+  // Writes frequency k of a sum. Every k of 0..last must be done; k = 0 also writes S_x, S_y and the
+  // references.
+  static FLJSD_HOST_DEVICE void set_frequency(float* out, int k, const FrequencySum& sum,
+                                              const RowReferences& refs) {
     if (k > 0) {
       set_value(out, 2 * k - 1, sum.re);
       set_value(out, 2 * k, sum.im);
@@ -66,6 +75,14 @@ struct MomentRecord {
     set_value(out, M::values - 2, sum.x);
     set_value(out, M::values - 1, sum.y);
     set_references(out, refs);
+  }
+  // Frequency k of the sum of `count` records into `out`, which is none of them.
+  template <class At>
+  static FLJSD_HOST_DEVICE void merge(std::int64_t count, const At& at, float scale, float phase_step, int k,
+                                      float* out) {
+    const RowReferences refs =
+        row_references(count, scale, [&](std::int64_t s) { return references(at(s)); });
+    set_frequency(out, k, sum(count, at, refs, scale, phase_step, k), refs);
   }
 };
 

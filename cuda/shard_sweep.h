@@ -1,71 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's share of the work, without its peers: sums over the entries of its shard of the vocabulary, tile
-// by tile as stage chunked-vocab takes them, and the gradients that the shard's dlogits lead to once the row
-// constants of the whole vocabulary are known.
+// One rank's share of the work, without its peers: sums over the entries of its shard of the vocabulary, one
+// record a token, and the gradients that the shard's dlogits lead to once the row constants of the whole
+// vocabulary are known.
 //
-// Sums: FLOPs 4·T·S·H for T tokens, S entries of the shard and H hidden; with gradients 12·T·S·H − 4·T·C·H,
-// C columns of the tile whose logits the second sweep finds in place.
+// Forward the fused sweep serves, where it can (fused_sweep.h), otherwise tiles of logits in memory
+// (tiled_sweep.h). With gradients it is always the latter: they need statistics of 47 sums, which are too
+// many for the fused sweep's registers. Either leaves records of the same form, so ranks need not agree.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "cuda/backward_sweep.h"
-#include "cuda/one_pass_weights.h"
+#include "cuda/fused_sweep.h"
+#include "cuda/tiled_sweep.h"
 
 namespace fljsd::cuda {
 
-// Frequencies that a pass needs.
-constexpr Basis basis_of(fljsd_pass pass) {
-  return pass == FLJSD_FORWARD ? Basis::twelve : Basis::twenty_two;
-}
-
 class ShardSweep {
  public:
-  // settings: valid_vocab > 0 entries of the shard, tokens > 0. `weights`: by pass; used for their phase
-  // step.
-  ShardSweep(const Settings& settings, const OnePassWeights (&weights)[2]);
+  // settings: valid_vocab > 0 entries of the shard, tokens > 0.
+  ShardSweep(const Settings& settings, const OnePassStatistics& statistics);
 
   struct Arrays {
-    float* slices = nullptr;         // [tokens, slices, state_floats]
-    TileBuffers tile;                // forward only
-    BackwardSweep::Arrays backward;  // with gradients; its constants are to be filled in between
+    TiledSweep::Arrays tiled;  // with gradients its constants are to be filled in between
+    FusedSweep::Arrays fused;  // forward, in the same place: a call takes one sweep or the other
   };
   Arrays lay_out(fljsd_pass pass, Workspace& workspace) const;
-  // Halves the tile of a pass; false if it was asked for or is small already.
-  bool shrink(fljsd_pass pass);
+  // Meets settings.memory_budget with the workspace of the plan that the sweep is a part of, and makes the
+  // products.
+  void prepare(const std::function<Index(fljsd_pass)>& workspace_bytes);
 
-  // Makes the products, when tiles are final.
-  void prepare();
-
-  // The sums of every token over the shard, one record each, into `out` [tokens, state_floats].
+  // The sums of every token over the shard, one record each, into `out` [tokens, record_floats].
   void run_sums(fljsd_pass pass, const Call& call, const BatchArrays& batch, const Arrays& arrays,
                 float* out) const;
-  // After run_sums() of the backward pass, with arrays.backward.constants filled in: the gradients, those of
-  // the input over this shard only. `is_whole`: the shard is the whole vocabulary, so the sums of its dlogits
-  // can certify the constants.
-  void run_gradients(const Call& call, const BatchArrays& batch, const Arrays& arrays, bool is_whole) const;
+  // After run_sums() of the backward pass, with the constants filled in: see TiledSweep.
+  void run_gradients(const Call& call, const BatchArrays& batch, const Arrays& arrays, bool is_whole) const {
+    tiled_[FLJSD_FORWARD_BACKWARD]->run_gradients(call, batch, arrays.tiled, is_whole);
+  }
   // After a complete run of the pass; synchronises.
   void tune(fljsd_pass pass, const Call& call, const BatchArrays& batch, const Arrays& arrays);
   std::string describe() const;
 
  private:
-  Index slices(fljsd_pass pass) const;
-  const LogitProducts& products_of(Index rows, Index columns) const;
-  void sweep_blocks(const Call& call, const BatchArrays& batch, const Arrays& arrays) const;
-  void sweep_gradient_tiles(const Call& call, const BatchArrays& batch, const Arrays& arrays) const;
-  // The tile that sweep_gradient_tiles() ends with.
-  Index last_gradient_tile() const;
+  // Whether the fused sweep serves the forward pass of the plan.
+  bool is_fused() const { return fused_ && fused_->obstacle().empty(); }
+  bool is_fused(fljsd_pass pass, const Call& call) const {
+    return pass == FLJSD_FORWARD && is_fused() && fused_->serves(call.tensors);
+  }
+  // Records of some tokens -> one record each.
+  void merge(fljsd_pass pass, const Call& call, const float* records, Index count, Index first_token,
+             Index tokens, float* out) const;
 
   Settings settings_;
-  Divergence kind_;
-  Mixture mixture_;
-  float phase_step_[2];  // by pass
-  Pieces token_blocks_, tiles_, gradient_tiles_;
-  std::vector<LogitProducts> products_;    // [rows: size, tail][columns: size, tail], forward only
-  std::optional<BackwardSweep> backward_;  // with gradients
+  OnePassStatistics statistics_;
+  std::optional<FusedSweep> fused_;     // unless tiles were asked for
+  std::optional<TiledSweep> tiled_[2];  // by pass
 };
 
 }  // namespace fljsd::cuda
