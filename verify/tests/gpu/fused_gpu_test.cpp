@@ -207,6 +207,27 @@ TEST(FusedPlan, MemoryDecidesWhetherLogitsAreStored) {
   }
 }
 
+// Fault: records of the fused sweep that memory_budget has no room for.
+TEST(FusedPlan, KeepsABudget) {
+  fljsd_config config;
+  ASSERT_EQ(fljsd_config_init(&config, sizeof config), FLJSD_OK);
+  config.stage = "fused";
+  config.tokens = 8192, config.vocab = 12000, config.student_hidden = config.teacher_hidden = 64;
+  std::string how;
+  for (const Index budget : {200'000'000, 20'000'000}) {
+    config.memory_budget = budget;
+    const bool had_room = how.find("forward: fused sweep") != std::string::npos;
+    fljsd_plan* plan = nullptr;
+    ASSERT_EQ(fljsd_plan_create(&config, &plan), FLJSD_OK) << fljsd_last_error();
+    std::uint64_t bytes = 0;
+    EXPECT_EQ(fljsd_plan_workspace_bytes(plan, FLJSD_FORWARD, &bytes), FLJSD_OK);
+    EXPECT_LE(bytes, static_cast<std::uint64_t>(budget));
+    how = fljsd_plan_describe(plan);
+    EXPECT_EQ(had_room, how.find("memory_budget is 20000000") != std::string::npos) << how;
+    fljsd_plan_destroy(plan);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Fused, ::testing::Values("fused", "fused-two-pass"), stage_test_name);
 
 }  // namespace
