@@ -4,16 +4,17 @@
  * both.
  *
  *   vocab-parallel   every rank has all tokens of its group and its own rows of both heads (and of the
- * biases); rank 0 has the first rows, rank 1 the next, and so on; shards may differ in size token-parallel
- * every rank has tokens of its own; the loss is the mean over all of them both             a grid: two
- * communicators for each rank, one of the ranks with the same tokens, one of the ranks with the same shard
+ *                    biases); rank 0 has the first rows, rank 1 the next, and so on; sizes may differ
+ *   token-parallel   every rank has tokens of its own; the loss is the mean over all of them
+ *   both             a grid: two communicators for each rank, one of the ranks with the same tokens, one of
+ *                    the ranks with the same shard
  *
  * A distributed plan is a plan: fljsd_plan_workspace_bytes, fljsd_forward, fljsd_forward_backward,
  * fljsd_plan_tune, fljsd_plan_describe and fljsd_plan_destroy take it as they take any other. What differs:
  *
  *   - config.vocab is the number of rows of this rank's shard, at least 1; config.valid_vocab counts entries
- * of the whole vocabulary (0: all), so a rank's shard may lie past it; config.tokens is this rank's, and may
- *     be 0 where the tokens are cut.
+ *     of the whole vocabulary (0: all), so a rank's shard may lie past it; config.tokens is this rank's, and
+ *     may be 0 where the tokens are cut.
  *   - token_loss has this rank's tokens. loss is that of all tokens, the same bits on every rank.
  *   - student_input_grad is complete on every rank of a vocabulary group, and the same bits.
  *   - student_weight_grad and student_bias_grad are of this rank's shard and, where tokens are cut, of this
@@ -88,7 +89,9 @@ typedef struct fljsd_ranks {
 
 /* Collective: fljsd_plan_create, and what the ranks must agree on is compared: a difference is an error that
  * names the field and the ranks, on every rank of the group. The communicators must outlive the plan.
- * config.stage must be "chunked-vocab", the default. Synchronises, and allocates for a moment. */
+ * config.stage must be "chunked-vocab", the default; where stage "fused" serves, the forward pass has its
+ * sweep all the same, unless chunk_tokens or chunk_vocab ask for tiles, and fljsd_plan_describe says so.
+ * Synchronises, and allocates for a moment. */
 FLJSD_API fljsd_status fljsd_plan_create_distributed(const fljsd_config* config, const fljsd_ranks* ranks,
                                                      fljsd_plan** plan);
 
