@@ -173,14 +173,13 @@ TEST(ShardSweep, AnyCut) {
       r.options.beta = beta;
       const HostCase host = make_case(r);
       Shards device(host);
-      for (const std::vector<Index>& sizes : {std::vector<Index>{1283},
-                                              {641, 642},
-                                              {1, 1282},
-                                              {159, 160, 161, 1, 0, 320, 402, 80},
-                                              {0, 0, 1203, 80},
-                                              {1202, 1, 80}}) {
-        check(device, host, sizes, true);
+      std::vector<std::vector<Index>> cuts{{159, 160, 161, 1, 0, 320, 402, 80}};
+      if (tokens < 200) {
+        for (const auto& more :
+             {std::vector<Index>{1283}, {641, 642}, {1, 1282}, {0, 0, 1203, 80}, {1202, 1, 80}})
+          cuts.push_back(more);
       }
+      for (const std::vector<Index>& sizes : cuts) check(device, host, sizes, true);
     }
   }
 }
