@@ -15,9 +15,9 @@ import re
 import sys
 
 
-def gpu_tests(logs):
+def gpu_tests(paths):
     passed = failed = skipped = 0
-    for path in sorted(logs.glob("*_test.json")):
+    for path in paths:
         # A suite that is skipped before its first test: GoogleTest's report calls its tests completed.
         log = path.with_suffix(".log")
         skips_all = log.exists() and log.read_text().startswith("SKIPPED: ")
@@ -36,23 +36,24 @@ def sanitizers(logs):
     found = {}
     for path in sorted(logs.glob("san-*.log")):
         text = path.read_text(errors="replace")
-        errors = re.findall(r"(?:ERROR SUMMARY: (\d+) error)|(?:RACECHECK SUMMARY: (\d+) hazard)", text)
+        # One of each, or one for each rank where ranks are processes.
+        errors = re.findall(r"(?:ERROR SUMMARY: (\d+) errors?$)|(?:RACECHECK SUMMARY: (\d+) hazard)", text, re.M)
         ran = re.findall(r"\[==========\] (\d+) tests? from .* ran", text)
         command = path.with_suffix(".command")
         # Without a summary the tool did not come to its end.
         found[path.stem.removeprefix("san-")] = {
-            "errors": int(errors[-1][0] or errors[-1][1]) if errors else None,
-            "tests": int(ran[-1]) if ran else None,
+            "errors": sum(int(a or b) for a, b in errors) if errors and len(errors) == len(ran) else None,
+            "tests": sum(map(int, ran)) if ran else None,
             "command": command.read_text().strip() if command.exists() else None,
         }
     return found
 
 
-def fuzzing(logs):
+def fuzzing(paths, name=lambda path, report: report["candidate"]):
     found = {}
-    for path in sorted(logs.glob("fuzz-*.json")):
+    for path in paths:
         report = json.loads(path.read_text())
-        entry = found.setdefault(report["candidate"], {"cases": 0, "recipes": 0, "findings": 0, "seeds": []})
+        entry = found.setdefault(name(path, report), {"cases": 0, "recipes": 0, "findings": 0, "seeds": []})
         entry["cases"] += report["cases"]
         entry["recipes"] += report["recipes"]
         entry["findings"] += len(report["findings"])
@@ -88,9 +89,9 @@ def main():
         "driver": bench["driver"],
         "date": bench["timestamp"],
         "cuda_tree": tree,
-        "gpu_tests": gpu_tests(logs),
+        "gpu_tests": gpu_tests(sorted(logs.glob("*_test.json"))),
         "sanitizers": sanitizers(logs),
-        "fuzzing": fuzzing(logs),
+        "fuzzing": fuzzing(sorted(logs.glob("fuzz-*.json"))),
         "inputs": f"uniform k/256, vocab {bench['vocab']}, hidden {bench['hidden']}, bf16",
         "headline": headline(bench),
     }

@@ -32,6 +32,7 @@ loopback=$(readlink -f "${LOOPBACK:-$root/build/release/loopback}")
 [[ -x $bin/fljsd ]] || { echo "record_distributed.sh: $bin holds no program fljsd; BIN names the folder of the build." >&2; exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 echo "$2" >"$out/cuda_tree"
+date -u +%Y-%m-%dT%H:%M:%SZ >"$out/date"
 python=${PYTHON:-python3}
 wanted=" ${STEPS:-times nccl torch fuzz sanitizers loopback} "
 gpus=$(nvidia-smi -L | wc -l)
