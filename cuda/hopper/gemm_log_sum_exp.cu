@@ -15,23 +15,12 @@
 // across lanes, each 2^-24; ex2.approx 2^-22; u − reference is rounded by 2^-24·|u − reference|, whose mean
 // over a softmax is below ln(256)/ln 2 = 8 where entries are weighted by their share: together below 34·2^-24
 // = 2.0e-6. That is the absolute error of a log-sum-exp, apart from the products'.
+#include "cuda/device_math.cuh"
 #include "cuda/hopper/gemm.cuh"
 #include "cuda/launch.h"
 
 namespace fljsd::cuda::hopper {
 namespace {
-
-constexpr float log2_e = 1.44269504f;
-constexpr unsigned whole_warp = 0xffffffffu;
-
-__device__ __forceinline__ float exp2_approximately(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float minus_infinity() {
-  return __int_as_float(0xff800000);
-}
 
 class SumExps {
  public:
@@ -46,7 +35,7 @@ class SumExps {
     if (tile.column + 1 == p_.order.column_tiles) {  // columns that do not exist
 #pragma unroll
       for (int i = 0; i < product::accumulators_of_thread; ++i) {
-        if (first_entry + i / 4 * 8 + i % 2 >= p_.vocab) d[i] = minus_infinity();
+        if (first_entry + i / 4 * 8 + i % 2 >= p_.vocab) d[i] = -infinity();
       }
     }
     PartialSum* const out = p_.partial_sums + tile.product * p_.partial_sums_of_product() +
@@ -62,16 +51,15 @@ class SumExps {
 #pragma unroll
       for (int i = chains; i < entries; ++i) largest[i % chains] = fmaxf(largest[i % chains], x(i));
       float most = fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
-      most = fmaxf(most, __shfl_xor_sync(whole_warp, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(whole_warp, most, 2));
+      most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
       const float reference = most * log2_e;
-      const float shift = most == minus_infinity() ? 0 : -reference;
+      const float shift = most == -infinity() ? 0 : -reference;
 #pragma unroll
-      for (int i = 0; i < entries; ++i)
-        sums[i % chains] += exp2_approximately(__fmaf_rn(x(i), log2_e, shift));
+      for (int i = 0; i < entries; ++i) sums[i % chains] += exp2_fast(__fmaf_rn(x(i), log2_e, shift));
       float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-      sum += __shfl_xor_sync(whole_warp, sum, 1);
-      sum += __shfl_xor_sync(whole_warp, sum, 2);
+      sum += __shfl_xor_sync(all_lanes, sum, 1);
+      sum += __shfl_xor_sync(all_lanes, sum, 2);
       if (quad_lane_ == 0) out[8 * half] = {reference, sum};
     }
   }
@@ -92,7 +80,7 @@ __global__ void __launch_bounds__(1024) merge(const ProductArguments p, int toke
 #pragma unroll
   for (int product = 0; product < 2; ++product) {
     const PartialSum* const records = p.partial_sums + product * p.partial_sums_of_product() + token;
-    float largest = minus_infinity();
+    float largest = -infinity();
     for (int tile = static_cast<int>(threadIdx.y); tile < p.order.column_tiles; tile += 32)
       largest = fmaxf(largest, records[tile * rows].reference);
     references[threadIdx.y][threadIdx.x] = largest;
@@ -111,7 +99,7 @@ __global__ void __launch_bounds__(1024) merge(const ProductArguments p, int toke
     double total = 0;
     for (int i = 0; i < 32; ++i) total += sums[i][threadIdx.x];
     log_sum_exp[product] = total == 0
-                               ? static_cast<double>(minus_infinity())
+                               ? static_cast<double>(-infinity())
                                : (static_cast<double>(largest) + log2(total)) / static_cast<double>(log2_e);
     __syncthreads();
   }
