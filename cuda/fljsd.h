@@ -90,8 +90,8 @@ typedef struct fljsd_config {
   int64_t teacher_hidden; /* columns of teacher_input and teacher_weight, >= 1; may differ */
 
   /* Leading dimensions: elements from one row to the next, at least the number of columns; 0 means packed.
-   * Any value up to 2^29 - 1 works; multiples of 8 elements (and pointers at multiples of 16 bytes) are fastest. What lies
-   * between the rows is neither read nor written. */
+   * Any value up to 2^29 - 1 works; multiples of 8 elements (and pointers at multiples of 16 bytes) are
+   * fastest. What lies between the rows is neither read nor written. */
   int64_t student_input_ld;
   int64_t student_weight_ld;
   int64_t teacher_input_ld;
@@ -159,7 +159,8 @@ typedef struct fljsd_stage {
   int32_t is_baseline;     /* nonzero: matrix products only; loss is set to NaN, and token_loss too unless the
                               description says otherwise; gradients mean nothing */
   int32_t logits_dtype;    /* fljsd_dtype that logits are rounded to before the loss is taken */
-  int32_t minimum_capability; /* 10 * major + minor of the oldest GPU it runs on; not always on all newer ones */
+  /* 10 * major + minor of the oldest GPU it runs on; not always on all newer ones */
+  int32_t minimum_capability;
   int32_t reserved;
 } fljsd_stage;
 
