@@ -62,8 +62,8 @@ FLJSD_API fljsd_status fljsd_communicator_create(const void* id, int32_t ranks, 
                                                  int64_t timeout_ms, fljsd_communicator** communicator);
 
 /* One for an ncclComm_t of the caller's, made by the same libnccl.so.2, who destroys it later, except after
- * fljsd_communicator_abort or FLJSD_COMMUNICATION_ERROR, when this library has aborted it, which frees it. The
- * current device must be the communicator's. Waits are only bounded if it is non-blocking
+ * fljsd_communicator_abort or FLJSD_COMMUNICATION_ERROR, when this library has aborted it, which frees it.
+ * The current device must be the communicator's. Waits are only bounded if it is non-blocking
  * (ncclConfig_t.blocking = 0). */
 FLJSD_API fljsd_status fljsd_communicator_adopt(void* nccl_comm, int64_t timeout_ms,
                                                 fljsd_communicator** communicator);
