@@ -11,8 +11,9 @@
 // T tokens, V vocab, H hidden, tiles of C entries. FLOPs 4·T·V·H forward, 12·T·V·H − 4·T·C·H with gradients:
 // the price of not keeping all logits is at most two of six products, and memory buys it back, a share C/V of
 // it. Bytes forward: weights 4·V·H once for each block of tokens; logits 8·T·V written and read once. Memory
-// forward: the tile (104 MB), cuBLASLt's workspace (16 MB) and 256 bytes a token. Backward: 10 bytes per
-// token and tile column (1 GB, or what a larger budget allows), 4·T·H for the sum of the input gradient.
+// forward: the tile (104 MB), cuBLASLt's workspace (16 MB) and records of 256 bytes, two a token where
+// a tile has 1024 tokens, more (up to 16) where it has fewer. Backward: 10 bytes per token and tile column
+// (1 GB, or what a larger budget allows), 4·T·H for the sum of the input gradient.
 //
 // Error budget: one_pass_moments.cuh and one_pass_weights.h; 3.7e-6 in D forward, 1.7e-6 with gradients.
 // dlogits inherit q times the error of (1−beta)·kappa, and the budget of row_kernels.cu otherwise.
