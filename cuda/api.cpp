@@ -15,14 +15,6 @@ using namespace fljsd::cuda;
 
 namespace {
 
-fljsd_pass check_pass(std::int32_t pass) {
-  if (pass != FLJSD_FORWARD && pass != FLJSD_FORWARD_BACKWARD) {
-    fail(FLJSD_INVALID_ARGUMENT, "pass is ", pass,
-         ", but it must be FLJSD_FORWARD (0) or FLJSD_FORWARD_BACKWARD (1).");
-  }
-  return static_cast<fljsd_pass>(pass);
-}
-
 void check_pass_is_planned(const fljsd_plan& plan, fljsd_pass pass) {
   if (pass == FLJSD_FORWARD_BACKWARD && !plan.settings.any_grad()) {
     fail(FLJSD_INVALID_ARGUMENT, "The plan was made with gradients = 0, so it has no backward pass.");

@@ -134,12 +134,7 @@ fljsd_status fljsd_plan_exchanged_bytes(const fljsd_plan* plan, int32_t pass, ui
   return guard([&] {
     required("bytes", bytes);
     const Distributed* stage = distributed(required("plan", plan));
-    if (pass != FLJSD_FORWARD && pass != FLJSD_FORWARD_BACKWARD) {
-      fail(FLJSD_INVALID_ARGUMENT, "pass is ", pass,
-           ", but it must be FLJSD_FORWARD (0) or FLJSD_FORWARD_BACKWARD (1).");
-    }
-    *bytes = stage == nullptr
-                 ? 0
-                 : static_cast<std::uint64_t>(stage->exchanged_bytes(static_cast<fljsd_pass>(pass)));
+    const fljsd_pass checked = check_pass(pass);
+    *bytes = stage == nullptr ? 0 : static_cast<std::uint64_t>(stage->exchanged_bytes(checked));
   });
 }

@@ -53,6 +53,14 @@ const T& required(const char* what, const T* pointer) {
   return *pointer;
 }
 
+inline fljsd_pass check_pass(std::int32_t pass) {
+  if (pass != FLJSD_FORWARD && pass != FLJSD_FORWARD_BACKWARD) {
+    fail(FLJSD_INVALID_ARGUMENT, "pass is ", pass,
+         ", but it must be FLJSD_FORWARD (0) or FLJSD_FORWARD_BACKWARD (1).");
+  }
+  return static_cast<fljsd_pass>(pass);
+}
+
 // A structure that a caller compiled against this or an older version gives: fields it does not have are
 // zero.
 template <class T>
