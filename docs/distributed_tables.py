@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of distributed.md between their markers: measurements from data/measured/h200x2/benchmark.json and
-link_rates.json, where there are any, and predictions from data/predicted/distributed.json.
+"""Writes the tables of distributed.md between their markers, from data/measured/h200x2/: benchmark.json, link_rates.json
+and evidence.json.
 
     python3 docs/distributed_tables.py           writes them anew
     python3 docs/distributed_tables.py --check   fails if the document has others
-    python3 docs/distributed_tables.py --inputs  first takes the times of one GPU from data/measured/h200/benchmark.json
-                                                 into data/predicted/distributed.json
 
 Plain Python.
 """
@@ -16,13 +14,12 @@ from pathlib import Path
 
 import marked_tables
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "data" / "measured" / "h200x2"
-INPUTS = ROOT / "data" / "predicted" / "distributed.json"
-ONE_GPU = ROOT / "data" / "measured" / "h200" / "benchmark.json"
+DATA = Path(__file__).resolve().parents[1] / "data" / "measured" / "h200x2"
 FILE = Path(__file__).resolve().parent / "distributed.md"
 PASSES = {"forward": "forward", "forward_backward": "forward and gradients"}
 RECORD_BYTES = {"forward": 256, "forward_backward": 448}
+ONE_GPU = ("chunked-vocab", "fused")
+SEVERAL = ("vocab-parallel", "token-parallel")
 
 
 def by_key(bench):
@@ -33,53 +30,49 @@ def sizes(bench):
     return sorted({r["tokens"] for r in bench["results"]})
 
 
-def machine(bench, links):
+def machine(bench):
     yield (f"{bench['gpus']} × {bench['gpu']} of one host, "
            f"{'with' if bench['peer_access'] else 'without'} peer access, NCCL {bench['nccl'] // 10000}."
            f"{bench['nccl'] % 10000 // 100}.{bench['nccl'] % 100}; vocab {bench['vocab']}, hidden {bench['hidden']}, "
            f"{bench['dtype']}, beta {bench['beta']}, {bench['inputs']} inputs; one process, median of {bench['rounds']} "
-           "samples, variants in turns. All samples: `data/measured/h200x2/benchmark.json`.")
+           "samples, variants in turns. "
+           f"{bench['date'][:10]}, tree of `cuda/` {bench['cuda_tree'][:12]}. All samples: `data/measured/h200x2/benchmark.json`.")
 
 
-def times(bench, links):
+def efficiency(one, several):
+    return one["ms_median"] / (several["gpus"] * several["ms_median"])
+
+
+def times(bench):
     found = by_key(bench)
     for which, title in PASSES.items():
+        def row(label, cell):
+            return f"| {label} | " + " | ".join(cell(t) for t in sizes(bench)) + " |"
+
         yield f"| {title} | " + " | ".join(f"{t} tokens" for t in sizes(bench)) + " |"
         yield "|---" * (len(sizes(bench)) + 1) + "|"
-        for variant in ("chunked-vocab", "fused", "vocab-parallel", "token-parallel"):
-            row = []
-            for tokens in sizes(bench):
-                r = found.get((variant, which, tokens))
-                if r is None:
-                    row.append("not measured")
-                    continue
-                text = f"{r['ms_median']:.2f} ms"
-                if r["gpus"] > 1:
-                    text += f", {r['parallel_efficiency']:.3f}"
-                row.append(text)
-            gpus = next((r["gpus"] for r in bench["results"] if r["variant"] == variant), 0)
-            label = f"`{variant}`, 1 GPU" if gpus == 1 else f"{variant}, {gpus} GPUs: time, efficiency"
-            yield f"| {label} | " + " | ".join(row) + " |"
-        sent = [found.get(("vocab-parallel", which, t)) for t in sizes(bench)]
-        yield "| sent by a rank, vocab-parallel | " + " | ".join(
-            "not measured" if r is None else f"{r['exchanged_bytes_sent_per_rank'] / 1e6:.2f} MB" for r in sent) + " |"
-        difference = max((abs(r["loss_minus_one_gpu"]) for r in bench["results"]
-                          if r["pass"] == which and r["gpus"] > 1), default=None)
-        if difference is not None:
-            yield ""
-            text = f"Largest difference of the loss from one GPU: {difference:.1e}."
-            grads = [r["input_grad_relative_difference"] for r in bench["results"]
-                     if r["pass"] == which and r["gpus"] > 1 and "input_grad_relative_difference" in r]
-            weights = [r["weight_grad_relative_difference"] for r in bench["results"]
-                       if r["pass"] == which and r["gpus"] > 1 and "weight_grad_relative_difference" in r]
-            if grads and weights:
-                text += (f" Gradients (both rounded to {bench['dtype']}) differ by at most {max(grads):.1e} (input) and "
-                         f"{max(weights):.1e} (weight) in relative 2-norm.")
-            yield text
+        for stage in ONE_GPU:
+            yield row(f"`{stage}`, 1 GPU", lambda t: f"{found[stage, which, t]['ms_median']:.2f} ms")
+        for variant in SEVERAL:
+            yield row(f"{variant}, {bench['gpus']} GPUs", lambda t: f"{found[variant, which, t]['ms_median']:.2f} ms")
+            for stage in ONE_GPU:
+                yield row(f"its efficiency against `{stage}` on 1 GPU",
+                          lambda t: f"{efficiency(found[stage, which, t], found[variant, which, t]):.3f}")
+        yield row("sent by a rank, vocab-parallel",
+                  lambda t: f"{found['vocab-parallel', which, t]['exchanged_bytes_sent_per_rank'] / 1e6:.2f} MB")
+        several = [r for r in bench["results"] if r["pass"] == which and r["gpus"] > 1]
+        yield ""
+        text = f"Largest difference of the loss from one GPU: {max(abs(r['loss_minus_one_gpu']) for r in several):.1e}."
+        inputs, weights = ([r[key] for r in several if key in r]
+                           for key in ("input_grad_relative_difference", "weight_grad_relative_difference"))
+        if inputs and weights:
+            text += (f" Gradients (both rounded to {bench['dtype']}) differ by at most {max(inputs):.1e} (input) and "
+                     f"{max(weights):.1e} (weight) in relative 2-norm.")
+        yield text
         yield ""
 
 
-def links_table(bench, links):
+def links_table(links):
     yield f"| NCCL on {links['ranks']} GPUs, one process each | tokens | bytes | time | rate |"
     yield "|---|---|---|---|---|"
     for r in links["results"]:
@@ -87,36 +80,35 @@ def links_table(bench, links):
                f"{r['bus_gb_per_s']:.1f} GB/s |")
 
 
-def take_inputs():
-    """Times of one GPU, and what is assumed of links that were not measured."""
-    bench = json.loads(ONE_GPU.read_text())
-    passes = {"forward": "forward", "full": "forward_backward", "forward_backward": "forward_backward"}
-    found = {}
-    for row in bench["rows"]:
-        if row["variant"] == "chunked-vocab" and row["inputs"] == "uniform" and row["pass"] in passes:
-            found.setdefault(passes[row["pass"]], {})[str(row["tokens"])] = row["median_ms"]
-    record = {
-        "one_gpu": {"stage": "chunked-vocab", "inputs": "uniform", "gpu": bench["gpu"], "vocab": bench["vocab"],
-                    "hidden": bench["hidden"], "from": "data/measured/h200/benchmark.json",
-                    "commit": bench["commit"], "timestamp": bench["timestamp"], "ms": found},
-        "assumed": {"gb_per_s": 300, "latency_us": 30,
-                    "why": "two thirds of the 450 GB/s that NVIDIA's data sheet gives for one direction of an H200's "
-                           "NVLink (900 GB/s in both), and a generous time for the smallest exchange; not measured"}}
-    INPUTS.parent.mkdir(exist_ok=True)
-    INPUTS.write_text(json.dumps(record, indent=1) + "\n")
+def link_model(links):
+    """Time of an exchange: alpha, in ms, is the least that one took; bytes per ms beyond it are those of the largest one."""
+    alpha = min(r["ms"] for r in links["results"])
+    largest = max(links["results"], key=lambda r: r["bus_gb_per_s"] * r["ms"])
+    return alpha, largest["bus_gb_per_s"] * 1e6 * largest["ms"] / (largest["ms"] - alpha)
 
 
-def predicted(inputs):
-    one, assumed = inputs["one_gpu"], inputs["assumed"]
-    alpha, per_ms, hidden = assumed["latency_us"] / 1000, assumed["gb_per_s"] * 1e6, one["hidden"]
-    yield (f"$t_1$: stage `{one['stage']}`, {one['gpu']}, vocab {one['vocab']}, hidden {hidden}, of `{one['from']}`, "
-           f"{one['timestamp'][:10]}. Assumed: $\\alpha$ = {assumed['latency_us']} µs, $B$ = {assumed['gb_per_s']} GB/s: "
-           f"{assumed['why']}.")
+def stage_of_a_shard(bench, which):
+    """The stage on one GPU whose sweep a rank of the vocabulary group has."""
+    plans = [r.get("plan_rank_0", "") for r in bench["results"] if r["variant"] == "vocab-parallel" and r["pass"] == which]
+    has_fused = which == "forward" and plans and all("forward: fused sweep" in plan for plan in plans)
+    return "fused" if has_fused else "chunked-vocab"
+
+
+def predicted(bench, links):
+    alpha, per_ms = link_model(links)
+    hidden, found = bench["hidden"], by_key(bench)
+    yield (f"From `data/measured/h200x2/`: $t_1$ is the time of the stage whose sweep a shard has, "
+           f"{' and '.join(f'`{stage_of_a_shard(bench, which)}` ({title})' for which, title in PASSES.items())}; "
+           f"$\\alpha$ = {1000 * alpha:.0f} µs, the least time of an exchange; $B$ = {per_ms / 1e6:.0f} GB/s, from the largest. "
+           f"Both are of {links['ranks']} GPUs; that 8 on one switch, and hosts among each other, have the same is assumed.")
     yield ""
-    yield "| tokens of a host | pass | one GPU | 2 GPUs, vocab | 8 GPUs, vocab | 8 GPUs, tokens | 64 GPUs, 8 by 8 |"
-    yield "|---|---|---|---|---|---|---|"
+    yield ("| tokens of a host | pass | one GPU | 2 GPUs, vocab: measured | predicted | 8 GPUs, vocab | 8 GPUs, tokens | "
+           "64 GPUs, 8 by 8 |")
+    yield "|---|---|---|---|---|---|---|---|"
     for which, title in PASSES.items():
-        for tokens, t1 in sorted((int(tokens), ms) for tokens, ms in one["ms"].get(which, {}).items()):
+        for tokens in sizes(bench):
+            one = found[stage_of_a_shard(bench, which), which, tokens]
+            t1 = one["ms_median"]
 
             def exchange(ranks):
                 ms = alpha + RECORD_BYTES[which] * (ranks - 1) * tokens / per_ms
@@ -125,23 +117,52 @@ def predicted(inputs):
                 return ms
 
             counts = alpha * (1 if which == "forward" else 2)
-            times = [(2, t1 / 2 + exchange(2)), (8, t1 / 8 + exchange(8)), (8, t1 / 8 + counts),
-                     (8, t1 / 8 + exchange(8) + counts)]
-            yield f"| {tokens} | {title} | {t1:.2f} ms | " + " | ".join(
-                f"{t1 / ranks / ms:.2f}" for ranks, ms in times) + " |"
+            times_ = [(2, t1 / 2 + exchange(2)), (8, t1 / 8 + exchange(8)), (8, t1 / 8 + counts),
+                      (8, t1 / 8 + exchange(8) + counts)]
+            measured = efficiency(one, found["vocab-parallel", which, tokens])
+            yield f"| {tokens} | {title} | {t1:.2f} ms | {measured:.2f} | " + " | ".join(
+                f"{t1 / ranks / ms:.2f}" for ranks, ms in times_) + " |"
+
+
+WHERE = {"nccl_threads": "two GPUs over NCCL, a thread for each rank", "nccl_processes": "the same, a process for each rank",
+         "nccl": "two GPUs over NCCL", "loopback": "all ranks on one GPU", "one_gpu": "one rank, with and without NCCL"}
+
+
+def runs(evidence):
+    yield f"{evidence['date'][:10]}, tree of `cuda/` {evidence['cuda_tree'][:12]}, NCCL {version(evidence['nccl'])}."
+    yield ""
+    yield "| | where | |"
+    yield "|---|---|---|"
+    for name, tests in evidence["gpu_tests"].items():
+        skipped = f", {tests['skipped']} skipped" if tests["skipped"] else ""
+        yield f"| tests | {WHERE[name]} | {tests['passed']} passed, {tests['failed']} failed{skipped} |"
+    groups = evidence["process_groups"]
+    if groups:
+        yield (f"| `check_process_groups.py` | PyTorch {groups['torch']}, {groups['ranks']} processes | {groups['checks']} checks, "
+               f"{groups['failed']} failed; loss within {groups['largest_difference_from_one_gpu']['loss']:.1e} of one GPU; a "
+               f"missing rank noticed after {groups['missing_rank_seconds']:.1f} s, of 2 allowed |")
+    for where in ("nccl", "loopback"):
+        tools = {name.rpartition("-")[2]: entry for name, entry in evidence["sanitizers"].items() if name.startswith(where)}
+        if tools:
+            text = ", ".join(f"{tool} {'did not end' if entry['errors'] is None else entry['errors']}"
+                             for tool, entry in tools.items())
+            each = ", a process for each rank" if where == "nccl" else ""
+            yield f"| errors of compute-sanitizer | {WHERE[where]}{each} | {text} |"
+    for name, entry in evidence["fuzz"].items():
+        where, _, ranks = name.partition("-")
+        yield (f"| fuzzing | {WHERE[where]}{f', {ranks} ranks' if ranks else ''} | {entry['cases']} evaluations of "
+               f"{entry['recipes']} recipes, {entry['findings']} findings |")
+
+
+def version(nccl):
+    return nccl if isinstance(nccl, str) else f"{nccl // 10000}.{nccl % 10000 // 100}.{nccl % 100}"
 
 
 def main():
-    if "--inputs" in sys.argv[1:]:
-        take_inputs()
-    bench_file, links_file = DATA / "benchmark.json", DATA / "link_rates.json"
-    bench = json.loads(bench_file.read_text()) if bench_file.exists() else None
-    links = json.loads(links_file.read_text()) if links_file.exists() else None
-    tables = {"predicted": predicted(json.loads(INPUTS.read_text()))}
-    if bench is not None:
-        tables.update(machine=machine(bench, links), times=times(bench, links))
-    if links is not None:
-        tables["links"] = links_table(bench, links)
+    bench, links, evidence = (json.loads((DATA / f"{name}.json").read_text())
+                              for name in ("benchmark", "link_rates", "evidence"))
+    tables = {"machine": machine(bench), "times": times(bench), "links": links_table(links),
+              "predicted": predicted(bench, links), "runs": runs(evidence)}
     marked_tables.update(FILE, tables, "distributed_tables.py", check="--check" in sys.argv[1:])
 
 

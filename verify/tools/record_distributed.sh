@@ -66,6 +66,15 @@ if over_nccl times; then
   step link_rates 60 env LD_LIBRARY_PATH="${PYTHON_LD_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" \
     "$python" -m torch.distributed.run --nproc-per-node "$gpus" "$root/examples/distributed/link_rates.py" \
     --json "$out/link_rates.json"
+  # Of what they are, for whoever finds them apart from the rest.
+  "$python" - "$out" <<'PYTHON'
+import json, pathlib, sys
+out = pathlib.Path(sys.argv[1])
+for path in (out / "benchmark.json", out / "link_rates.json"):
+    if path.exists():
+        of = {"cuda_tree": (out / "cuda_tree").read_text().strip(), "date": (out / "date").read_text().strip()}
+        path.write_text(json.dumps({**of, **json.loads(path.read_text())}, indent=1) + "\n")
+PYTHON
 fi
 
 if over_nccl nccl; then
