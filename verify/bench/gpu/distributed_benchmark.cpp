@@ -124,6 +124,7 @@ class Rank {
     cudaStreamDestroy(stream_);
   }
 
+  const char* plan() const { return fljsd_plan_describe(plan_); }
   void tune() { check(fljsd_plan_tune(plan_, pass_, &t_, workspace_->get(), workspace_bytes, stream_)); }
 
   // Milliseconds a call.
@@ -281,6 +282,7 @@ ordered_json measure(const Sizes& s, fljsd_pass pass, Inputs inputs, int rounds,
         {"parallel_efficiency", one / (median * v.gpus())},
         {"exchanged_bytes_sent_per_rank", v.first().exchanged_bytes},
         {"workspace_bytes_rank_0", v.first().workspace_bytes},
+        {"plan_rank_0", v.first().plan()},
         {"loss", static_cast<double>(outputs[i].loss)},
         {"loss_minus_one_gpu", static_cast<double>(outputs[i].loss) - static_cast<double>(outputs[0].loss)}};
     if (gradients) {

@@ -18,7 +18,7 @@ class Evidence(unittest.TestCase):
         self.logs = Path(folder.name)
         self.write("machine.log", "name, driver_version\nNVIDIA H200, 580.1, 1980 MHz\nNVIDIA H200, 580.1, 1980 MHz\n")
         self.write("cuda_tree", "0" * 40 + "\n")
-        self.tests("nccl_threads_test.json", {"result": "COMPLETED"}, {"result": "SKIPPED"})
+        self.report_tests("nccl_threads_test.json", {"result": "COMPLETED"}, {"result": "SKIPPED"})
         self.write("san-nccl-memcheck.log", 2 * (RAN + "========= ERROR SUMMARY: 0 errors\n"))
         for seed, cases in ((1, 10), (2, 30)):
             self.fuzz(f"fuzz-nccl-{seed}.json", cases, seed, [])
@@ -26,7 +26,7 @@ class Evidence(unittest.TestCase):
     def write(self, name, text):
         (self.logs / name).write_text(text)
 
-    def tests(self, name, *tests):
+    def report_tests(self, name, *tests):
         self.write(name, json.dumps({"testsuites": [{"testsuite": tests}]}))
 
     def fuzz(self, name, cases, seed, findings):
