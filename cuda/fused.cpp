@@ -55,8 +55,13 @@ class Fused final : public Stage {
     statistics_ = OnePassStatistics(forward);
     sweep_.emplace(forward, statistics_, two_passes_ ? Passes::two : Passes::one);
     sweep_->fit(sweep_bytes());
-    if (sweep_->obstacle().empty() && s.memory_budget == 0)
-      forward.memory_budget = two_passes_ ? two_pass_fallback_budget(s) : fallback_budget(s.tokens);
+    if (sweep_->obstacle().empty()) {
+      // A budget is meant for the pass that needs most, and chunks are the sweep's: neither is for calls that
+      // another stage serves only because of an address.
+      const Index fallback = two_passes_ ? two_pass_fallback_budget(s) : fallback_budget(s);
+      forward.memory_budget = s.memory_budget == 0 ? fallback : std::min(s.memory_budget, fallback);
+      forward.chunk_tokens = forward.chunk_vocab = 0;
+    }
     instead_[FLJSD_FORWARD] = two_passes_ ? make_chunked_tokens(forward) : make_chunked_vocab(forward);
     if (s.any_grad()) instead_[FLJSD_FORWARD_BACKWARD] = make_backward();
   }

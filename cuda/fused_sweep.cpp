@@ -49,8 +49,10 @@ std::string FusedSweep::find_obstacle() const {
   constexpr Index most = std::numeric_limits<int>::max() / 2;
   if (std::max({s.tokens, s.vocab, s.student.hidden, s.teacher.hidden}) > most)
     return "a size is beyond " + number(most);
-  // no_entry of the kernel would not be low.
+  // The kernel's no_entry, -2^100, would not be low; or infinitely so in both models, and their difference
+  // NaN.
   if (!(statistics_.mixture.log2_scale > 1e-18f)) return "the temperature is above 1e18";
+  if (!(statistics_.mixture.log2_scale < 1e8f)) return "the temperature is below 1.5e-8";
   for (const SweepSums sums : sweeps_) {
     if (hopper::most_clusters(kind_of(sums)) < 1) return "this library was built without sm_90a code";
   }

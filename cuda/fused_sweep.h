@@ -16,10 +16,10 @@
 
 namespace fljsd::cuda {
 
-// Bytes that chunked-vocab may have where it serves calls that the fused sweep does not, and the caller names
-// no budget: cuBLASLt's workspace, and tiles that are hardly slower than larger ones.
-constexpr Index fallback_budget(Index tokens) {
-  return 28'000'000 + 4096 * tokens;
+// Bytes that chunked-vocab may have where it serves calls that the fused sweep does not, if the caller allows
+// as many: cuBLASLt's workspace, biases in fp32, and tiles that are hardly slower than larger ones.
+inline Index fallback_budget(const Settings& settings) {
+  return 28'000'000 + 4096 * settings.tokens + 8 * settings.vocab;
 }
 
 class FusedSweep {

@@ -19,19 +19,18 @@ ShardSweep::ShardSweep(const Settings& s, const OnePassStatistics& statistics)
 void ShardSweep::prepare(const std::function<Index(fljsd_pass)>& workspace_bytes) {
   const Index budget = settings_.memory_budget;
   std::optional<FusedSweep> fused = std::exchange(fused_, std::nullopt);  // tiles first, by themselves
-  const bool instead = fused && fused->obstacle().empty() && budget == 0;
+  const bool instead = fused && fused->obstacle().empty();
   const auto lt = std::make_shared<LtHandle>();
   for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
     if (!tiled_[pass]) continue;
     if (instead && pass == FLJSD_FORWARD) {
-      tiled_[pass]->fit(fallback_budget(settings_.tokens), [&] {
+      tiled_[pass]->fit(fallback_budget(settings_), [&] {
         Workspace measure(nullptr);
         tiled_[pass]->lay_out(measure);
         return measure.used();
       });
-    } else {
-      tiled_[pass]->fit(budget, [&] { return workspace_bytes(pass); });
     }
+    tiled_[pass]->fit(budget, [&] { return workspace_bytes(pass); });
     tiled_[pass]->prepare(lt);
   }
   fused_ = std::move(fused);

@@ -160,6 +160,33 @@ TEST_P(Fused, NanMarksAGroup) {
   }
 }
 
+// Entries whose logits overflow to -inf do not exist, like those whose logits are finite and as far down. The
+// fast kernel's phase of such an entry is NaN, which a sum that is looked at must show.
+TEST_P(Fused, EntriesThatOverflow) {
+  Recipe r;
+  r.tokens = 300, r.vocab = 1003;
+  const auto with_entries = [&](double down, bool student, bool teacher) {
+    HostCase host = make_case(r);
+    const Index last = r.student_hidden - 1;
+    for (Index t = 0; t < r.tokens; ++t)
+      host.student_input.set(t, last, 0x1p65), host.teacher_input.set(t, last, 0x1p65);
+    for (Index v = 0; v < r.vocab; ++v) {
+      const double weight = v % 97 == 5 ? down : 0;
+      host.student_weight.set(v, last, student ? weight : 0);
+      host.teacher_weight.set(v, last, teacher ? weight : 0);
+    }
+    return DeviceCase(host, GetParam(), false).run(0xff);
+  };
+  for (const auto& [student, teacher] : {std::pair{true, true}, {true, false}, {false, true}}) {
+    const StageResult want = with_entries(-0x1p40, student, teacher);  // logits of -2^105
+    const StageResult got = with_entries(-0x1p65, student, teacher);   // -2^130
+    for (std::size_t t = 0; t < want.token_loss.size(); ++t) {
+      EXPECT_GT(want.token_loss[t], 1e-3f) << t;
+      EXPECT_LE(std::abs(got.token_loss[t] - want.token_loss[t]), 2 * 3.7e-6f) << t;  // as above
+    }
+  }
+}
+
 // Both formats, temperatures that scale logits up to overflow, columns that do not exist.
 TEST_P(Fused, FormatsTemperaturesAndValidVocab) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -226,6 +253,37 @@ TEST(FusedPlan, KeepsABudget) {
     EXPECT_EQ(had_room, how.find("memory_budget is 20000000") != std::string::npos) << how;
     fljsd_plan_destroy(plan);
   }
+}
+
+// Fault: the stage that serves unaligned calls takes what was said of the sweep, or of the backward pass, for
+// itself: a plan refused for a budget that nobody set, or a workspace forward as large as the budget.
+TEST(FusedPlan, WhatServesUnalignedCallsNeedsLittle) {
+  for (const char* stage : {"fused", "fused-two-pass"}) {
+    for (const bool chunks : {false, true}) {
+      fljsd_config config;
+      ASSERT_EQ(fljsd_config_init(&config, sizeof config), FLJSD_OK);
+      config.stage = stage;
+      config.tokens = 8192, config.vocab = 128256, config.student_hidden = config.teacher_hidden = 64;
+      config.chunk_vocab = chunks ? 20000 : 0, config.chunk_tokens = chunks ? 1024 : 0;
+      config.memory_budget = chunks ? 0 : 8'000'000'000;
+      fljsd_plan* plan = nullptr;
+      ASSERT_EQ(fljsd_plan_create(&config, &plan), FLJSD_OK) << fljsd_last_error();
+      std::uint64_t bytes = 0;
+      EXPECT_EQ(fljsd_plan_workspace_bytes(plan, FLJSD_FORWARD, &bytes), FLJSD_OK);
+      EXPECT_LE(bytes, 100'000'000u) << fljsd_plan_describe(plan);
+      fljsd_plan_destroy(plan);
+    }
+  }
+}
+
+// Fault: columns that do not exist become -inf in both models, and their difference NaN.
+TEST(FusedPlan, LeavesTinyTemperaturesToChunkedVocab) {
+  Recipe r;
+  r.options.temperature = 0x1p-30;
+  const DeviceCase device(make_case(r), "fused", false);
+  EXPECT_NE(std::string(fljsd_plan_describe(device.plan())).find("the temperature is below"),
+            std::string::npos)
+      << fljsd_plan_describe(device.plan());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fused, ::testing::Values("fused", "fused-two-pass"), stage_test_name);
