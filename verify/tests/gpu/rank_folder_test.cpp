@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that meet in a folder.
 #include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -18,9 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds long_enough{60'000};
 
 Bytes bytes_of(const std::string& text) {
-  Bytes bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
 }
 
 // Fault: bytes of another rank or of another meeting, half of a file, files that pile up.
