@@ -125,7 +125,7 @@ def predicted(bench, links):
 
 
 WHERE = {"nccl_threads": "two GPUs over NCCL, a thread for each rank", "nccl_processes": "the same, a process for each rank",
-         "nccl": "two GPUs over NCCL", "loopback": "all ranks on one GPU", "one_gpu": "one rank, with and without NCCL"}
+         "nccl": "two GPUs over NCCL", "loopback": "all ranks on one GPU", "one_gpu": "one rank, with and without NCCL; shards by hand"}
 
 
 def runs(evidence):

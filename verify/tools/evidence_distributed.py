@@ -17,7 +17,7 @@ TESTS = {
     "nccl_threads": "nccl_threads_test.json",
     "nccl_processes": "nccl_processes_*_test.json",
     "loopback": "loopback_test.json",
-    "one_gpu": "shard_gpu_test.json",
+    "one_gpu": "shard*_gpu_test.json",
 }
 
 

@@ -15,7 +15,7 @@
 #   torch       process groups of PyTorch against one GPU                                  (two GPUs or more)
 #   fuzz        candidate cuda:vocab-parallel over NCCL                                    (two GPUs or more)
 #   sanitizers  four tools, a process for each rank                                        (two GPUs or more)
-#   loopback    tests, fuzzing with 2, 4 and 8 ranks and four tools with all ranks on one GPU
+#   loopback    tests with one rank; tests, fuzzing with 2, 4 and 8 ranks and four tools with all ranks on one GPU
 #
 # OUTDIR gets benchmark.json, link_rates.json, process_groups.json, *_test.json and .log, san-*.log, fuzz-*.json,
 # machine.log and steps.log; verify/tools/evidence_distributed.py makes evidence.json of them.
@@ -75,6 +75,12 @@ for path in (out / "benchmark.json", out / "link_rates.json"):
         of = {"cuda_tree": (out / "cuda_tree").read_text().strip(), "date": (out / "date").read_text().strip()}
         path.write_text(json.dumps({**of, **json.loads(path.read_text())}, indent=1) + "\n")
 PYTHON
+fi
+
+if on loopback; then
+  for test in shard_gpu_test shard_sweep_gpu_test; do  # one rank, and shards by hand
+    step "$test" 90 "$bin/$test" --gtest_brief=1 --gtest_output=json:"$out/$test.json"
+  done
 fi
 
 if over_nccl nccl; then
