@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 
 try:
-    from torch._C._dynamo.guards import TensorGuards
-except ImportError:
+    TensorGuards = torch._C._dynamo.guards.TensorGuards
+except AttributeError:
     TensorGuards = None
 
 _MOST = 128
