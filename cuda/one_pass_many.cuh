@@ -1,16 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum of many records of a row, by a block of threads. Turning one frequency of one record takes a few
-// hundred instructions in double, so threads share those, a batch of records at a time; one warp adds them up
-// in order: the same operations as MomentRecord::sum(), and the same bits.
+// The sum of many records of a row, by a block of threads: MomentRecord::sum() up to roundings in double. A
+// thread a record finds what turns its frequencies, which are powers of one number: a sine and a cosine cost
+// as much as twenty products in double. A thread a frequency of a record turns it, so that neighbours read
+// neighbours, and one warp adds up the records in order.
 #pragma once
 
 #include "cuda/chernoff_kernels.h"
+#include "cuda/device_math.cuh"
 #include "cuda/shard_merge.cuh"
 
 namespace fljsd::cuda {
 
-constexpr int many_records_threads = 256;
+constexpr int many_records_threads = 128;
 constexpr Index many_records = 8;  // from here on a block takes a row, otherwise a warp
+
+// The largest references of records at(0), ..., at(count − 1), by a warp; right in lane 0 only.
+template <class M, class At>
+__device__ RowReferences warp_references(Index count, const At& at, float scale, int lane) {
+  const auto references = [&](Index s) { return MomentRecord<M>::references(at(s)); };
+  RowReferences largest = references(min(Index{lane}, count - 1));
+  const auto join = [&](const RowReferences& r) {
+    if (r.x.total(scale) > largest.x.total(scale)) largest.x = r.x;
+    if (r.y.total(scale) > largest.y.total(scale)) largest.y = r.y;
+  };
+  for (Index s = lane + 32; s < count; s += 32) join(references(s));
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const auto below = [&](float value) { return __shfl_down_sync(all_lanes, value, distance); };
+    join({{below(largest.x.base), below(largest.x.units)}, {below(largest.y.base), below(largest.y.units)}});
+  }
+  return largest;
+}
 
 // Record s is at(s). Every thread of the block must call it. Frequency min(lane, last) for the threads of the
 // first warp, nothing for the others; `refs` for all threads.
@@ -18,46 +37,61 @@ template <class M, class At>
 __device__ FrequencySum sum_many(Index count, const At& at, float scale, float phase_step,
                                  RowReferences& refs) {
   using Record = MomentRecord<M>;
-  constexpr int batch = 48, frequencies = M::last + 1;
+  constexpr int batch = 64, frequencies = M::last + 1;
+  static_assert(batch <= many_records_threads);
   struct Complex {
     double re, im;
+    __device__ Complex operator*(const Complex& o) const {
+      return {re * o.re - im * o.im, re * o.im + im * o.re};
+    }
+  };
+  struct Summand {
+    Shrink shrink;
+    double x, y;
+    Complex turned[frequencies];  // first what turns them
   };
   __shared__ RowReferences row_refs;
-  __shared__ Shrink shrink[batch];
-  __shared__ Complex turned[batch][frequencies];
-  const int thread = static_cast<int>(threadIdx.x), k = min(thread % 32, M::last);
+  __shared__ Summand summands[batch];
+  const int thread = static_cast<int>(threadIdx.x);
   const bool adds = thread < 32;
   if (adds) {
-    const RowReferences largest =
-        row_references(count, scale, [&](std::int64_t s) { return Record::references(at(s)); });
+    const RowReferences largest = warp_references<M>(count, at, scale, thread);
     if (thread == 0) row_refs = largest;
   }
   __syncthreads();
+  refs = row_refs;
   FrequencySum sum{0, 0, 0, 0};
   for (Index first = 0; first < count; first += batch) {
     const int here = static_cast<int>(min(Index{batch}, count - first));
-    for (int i = thread; i < here * frequencies; i += many_records_threads) {
-      const int s = i / frequencies, frequency = i % frequencies;
-      const float* record = at(first + s);
-      const Turn turn(Record::references(record), row_refs, scale, phase_step);
-      Complex phi{Record::re(record, frequency), Record::im(record, frequency)};
-      turn.turn(frequency, phi.re, phi.im);
-      turned[s][frequency] = phi;
+    if (thread < here) {
+      const float* record = at(first + thread);
+      Summand& summand = summands[thread];
+      const Turn turn(Record::references(record), refs, scale, phase_step);
+      summand.shrink = Shrink(turn);
+      summand.x = Record::sum_x(record);
+      summand.y = Record::sum_y(record);
+      Complex once{1, 0}, power{1, 0};
+      turn.turn(1, once.re, once.im);
+#pragma unroll
+      for (Complex& turns : summand.turned) turns = power, power = power * once;
     }
-    for (int s = thread; s < here; s += many_records_threads) {
-      const Turn turn(Record::references(at(first + s)), row_refs, scale, phase_step);
-      shrink[s] = Shrink(turn);
+    __syncthreads();
+    for (int i = thread; i < here * frequencies; i += many_records_threads) {
+      const int s = i / frequencies, k = i % frequencies;
+      const float* record = at(first + s);
+      Complex& turned = summands[s].turned[k];
+      turned = turned * Complex{Record::re(record, k), Record::im(record, k)};
     }
     __syncthreads();
     if (adds) {
       for (int s = 0; s < here; ++s) {
-        const float* record = at(first + s);
-        sum.add(shrink[s], Record::sum_x(record), Record::sum_y(record), turned[s][k].re, turned[s][k].im);
+        const Summand& summand = summands[s];
+        const Complex& phi = summand.turned[min(thread, M::last)];
+        sum.add(summand.shrink, summand.x, summand.y, phi.re, phi.im);
       }
     }
     __syncthreads();
   }
-  refs = row_refs;
   return sum;
 }
 
