@@ -12,8 +12,13 @@ namespace {
 using hopper::Group;
 using hopper::SweepSums;
 
-// Tokens of a group times 256: their activations, 25 MB for hidden 4096, stay in L2 beside the weights.
-constexpr int most_group_blocks = 6;
+// Most blocks of 256 tokens of a group: as many as have 48 MB of activations in both models, most of which
+// stay in L2 while the weights pass by; and no more than 11, for with 66 clusters it is 11 that divide them
+// evenly.
+int most_group_blocks(const Settings& s) {
+  const Index bytes_of_block = Index{hopper::block_rows} * (s.student.hidden + s.teacher.hidden) * 2;
+  return static_cast<int>(std::clamp<Index>(48'000'000 / bytes_of_block, 6, 11));
+}
 
 std::vector<SweepSums> sweeps_of(Divergence kind, FusedSweep::Passes passes) {
   if (kind == Divergence::teacher_kl) return {SweepSums::teacher_kl};
@@ -61,11 +66,10 @@ std::string FusedSweep::find_obstacle() const {
 
 void FusedSweep::plan_tiles() {
   const Settings& s = settings_;
-  int clusters = std::numeric_limits<int>::max(), group_blocks = most_group_blocks;
+  int clusters = std::numeric_limits<int>::max(), group_blocks = most_group_blocks(s);
   for (const SweepSums sums : sweeps_) clusters = std::min(clusters, hopper::most_clusters(kind_of(sums)));
   if (s.chunk_tokens > 0) {
-    group_blocks =
-        static_cast<int>(std::clamp<Index>(s.chunk_tokens / hopper::block_rows, 1, most_group_blocks));
+    group_blocks = static_cast<int>(std::clamp<Index>(s.chunk_tokens / hopper::block_rows, 1, group_blocks));
   }
   if (s.chunk_vocab > 0) {  // entries that a cluster sweeps: the more of them, the fewer clusters
     clusters = static_cast<int>(std::clamp<Index>(ceil_div(s.valid_vocab, s.chunk_vocab), 1, clusters));

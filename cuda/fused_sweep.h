@@ -3,8 +3,8 @@
 // serves, which tiles it takes, and its launches. The sweep of the fused stages, whose range is the whole
 // vocabulary, and of a rank, whose range is its shard. It leaves records of sums of every token, forward.
 //
-// T tokens, S entries of the range, H hidden. FLOPs 4·T·S·H. Bytes: the weights, 4·S·H, once for every 1536
-// tokens or less; nothing of size T·S. Memory: records, 11 to 66 a token, of 256 bytes (16 in two passes).
+// T tokens, S entries of the range, H hidden. FLOPs 4·T·S·H. Bytes: the weights, 4·S·H, once for every 2816
+// tokens or less; nothing of size T·S. Memory: records, 6 to 66 a token, of 256 bytes (16 in two passes).
 #pragma once
 
 #include <string>
