@@ -4,8 +4,9 @@
     python3 verify/bench/peers/time_torch_op.py [--csv overhead.csv]
 
 The host returns from a call before the device has done it, so the host clock is read around batches of calls, the device
-idle at the start of each; operator and direct call in turns. The median over batches, and, because host times of a
-shared machine vary by half, the least as well. The direct call has its plan, structures, workspace and outputs at hand:
+idle at the start of each; operator and direct call in turns. The first call of a batch, which finds the processor's caches
+as waiting and the function before have left them, is timed apart. Of the others, the median over batches, and, because
+host times of a shared machine vary by half, the least as well. The direct call has its plan, structures, workspace and outputs at hand:
 nothing but ctypes and the library. backward() has no counterpart there: its row has the overhead of the call with gradients
 and all that PyTorch's engine and the multiplication of the gradients cost the host. Beside other implementations:
 time_peers.py --fljsd.
@@ -16,6 +17,7 @@ import pathlib
 import statistics
 import sys
 import time
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "verify" / "python"))
@@ -56,18 +58,32 @@ def backward(tensors):
     tensors[0].grad = tensors[1].grad = None
 
 
-def microseconds(functions, batches=600, calls=20):
-    """Host times of a call of each function: the median over batches, and the least."""
+class Times(NamedTuple):
+    """Microseconds of host time of a call."""
+
+    median: float
+    least: float
+    first: float  # the median of first calls of a batch
+
+
+def microseconds(functions, batches=400, calls=20):
+    """Times of a call of each function."""
     times = {name: [] for name in functions}
     for at in range(batches + 5):
         for name, function in functions.items():
             torch.cuda.synchronize()
             start = time.perf_counter_ns()
-            for _ in range(calls):
+            function()
+            first = time.perf_counter_ns()
+            for _ in range(calls - 1):
                 function()
             if at >= 5:  # warm
-                times[name].append((time.perf_counter_ns() - start) / calls / 1000)
-    return {name: (statistics.median(samples), min(samples)) for name, samples in times.items()}
+                times[name].append(((time.perf_counter_ns() - first) / (calls - 1) / 1000, (first - start) / 1000))
+    found = {}
+    for name, samples in times.items():
+        others, firsts = zip(*samples)
+        found[name] = Times(statistics.median(others), min(others), statistics.median(firsts))
+    return found
 
 
 def main():
@@ -85,10 +101,11 @@ def main():
                           ("and backward()", "operator"): lambda: backward(tensors)})
     found["and backward()", "direct"] = found["with gradients", "direct"]
     lines = [f"# verify/bench/peers/time_torch_op.py on {torch.cuda.get_device_name()}, PyTorch {torch.__version__}",
-             "call,direct_us,operator_us,overhead_us,overhead_of_least_us"]
+             "call,direct_us,operator_us,overhead_us,overhead_of_least_us,overhead_of_first_us"]
     for call in ("forward", "with gradients", "and backward()"):
-        (direct, least_direct), (operator, least_operator) = found[call, "direct"], found[call, "operator"]
-        lines.append(f"{call},{direct:.1f},{operator:.1f},{operator - direct:.1f},{least_operator - least_direct:.1f}")
+        direct, operator = found[call, "direct"], found[call, "operator"]
+        differences = [of - over for of, over in zip(operator, direct)]
+        lines.append(f"{call},{direct.median:.1f},{operator.median:.1f}," + ",".join(f"{us:.1f}" for us in differences))
     print("\n".join(lines))
     if arguments.csv:
         pathlib.Path(arguments.csv).write_text("\n".join(lines) + "\n")
