@@ -82,7 +82,10 @@ bool LineProcess::write_line(const std::string& line, Duration limit) {
   const std::string bytes = line + "\n";
   for (std::size_t sent = 0; sent < bytes.size();) {
     pollfd ready{input_, POLLOUT, 0};
-    if (poll(&ready, 1, milliseconds_until(deadline)) <= 0) return false;
+    const int n_ready = poll(&ready, 1, milliseconds_until(deadline));
+    if (n_ready < 0 && errno == EINTR)
+      continue;  // Ctrl-C ends a campaign, and is no fault of the candidate's
+    if (n_ready <= 0) return false;
     const ssize_t n = send(input_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
     if (n > 0) sent += static_cast<std::size_t>(n);

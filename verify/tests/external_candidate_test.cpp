@@ -3,12 +3,15 @@
 // process can let an engine hang, crash, or believe a result that was never computed.
 #include "verify/candidates/external.h"
 
+#include <signal.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
+#include "verify/candidates/line_process.h"
 #include "verify/cases/result.h"
 
 namespace fljsd {
@@ -175,6 +178,25 @@ TEST_F(ExternalCandidateTest, AProcessThatDoesNotEndIsAFinding) {
   const auto failure = candidate.reset();
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind, Failure::Kind::hang_at_exit);
+}
+
+// Catches: Ctrl-C while a request is on its way that is taken for a crash of the candidate. Signals arrive
+// all the while, and the program reads late, so that what is sent does not fit between the two.
+TEST(LineProcess, ASignalDoesNotBreakARequestOff) {
+  struct sigaction handler {
+  }, before{};
+  handler.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGALRM, &handler, &before), 0);
+  const itimerval often{{0, 20000}, {0, 20000}}, never{};
+  LineProcess process("sleep 0.3; head -c 4000001 | wc -c");
+  ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
+  const bool written = process.write_line(std::string(4000000, 'x'), milliseconds(10000));
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  EXPECT_TRUE(written);
+  std::string reply;
+  ASSERT_EQ(process.read_line(reply, milliseconds(10000)), LineProcess::Read::line);
+  EXPECT_NE(reply.find("4000001"), std::string::npos) << reply;
 }
 
 }  // namespace
