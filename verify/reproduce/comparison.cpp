@@ -105,8 +105,9 @@ PublishedComparison compare(const std::vector<BenchmarkDatum>& published,
     }
     const BenchRow* row = record.find("uniform", d.tokens, d.mode, d.provider);
     if (row == nullptr) return std::nullopt;
-    return d.metric == "speed" ? row->median()
-                               : static_cast<double>(row->device_bytes.value_or(0)) / (1 << 20);
+    if (d.metric == "speed") return row->median();
+    if (!row->device_bytes) return std::nullopt;  // which is not 0
+    return static_cast<double>(*row->device_bytes) / (1 << 20);
   };
   const auto floor = [&](const std::optional<GpuRates>& rates, const std::string& mode, Index tokens) {
     return rates ? std::optional(floors(*rates, pass_of(mode), tokens, c.vocab, c.hidden)) : std::nullopt;

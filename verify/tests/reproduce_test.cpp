@@ -181,6 +181,22 @@ TEST(PublishedComparison, VerdictsNeedTheSameGpu) {
   EXPECT_EQ(verdict(), Reproduction::different_hardware);
 }
 
+// Catches: memory that was not measured in the record's own run of a peer, shown as 0 MiB.
+TEST(PublishedComparison, MemoryThatWasNotMeasuredIsAbsent) {
+  const BenchmarkDatum published{
+      "fused_linear_jsd",    "torch", "forward", "memory", "MB", 1024, 10, 9, 11, "NVIDIA H100 80GB HBM3",
+      "2024-10-09 12:00:00", "0.3.1"};
+  BenchRecord record = committed_record();
+  BenchRow peer;
+  peer.variant = "torch", peer.inputs = "uniform", peer.pass = "forward", peer.tokens = 1024;
+  peer.milliseconds = {1};
+  ASSERT_TRUE(peer.is_peer());
+  record.rows.push_back(peer);
+  EXPECT_FALSE(compare({published}, {}, record, true).published[0].measured);
+  record.rows.back().device_bytes = 3 << 20;
+  EXPECT_EQ(compare({published}, {}, record, true).published[0].measured, 3);
+}
+
 // Catches: a published row or a measured stage that is dropped.
 TEST(PublishedComparison, HoldsEveryRow) {
   const PublishedComparison c = committed_comparison();
