@@ -55,8 +55,7 @@ std::vector<double> column_maxima(const MatrixView& matrix, std::span<const Inde
   std::vector<double> result(static_cast<std::size_t>(matrix.cols));
   std::mutex mutex;
   const auto join = [](std::vector<double>& maxima, const std::vector<double>& row) {
-    for (std::size_t h = 0; h < maxima.size(); ++h)
-      maxima[h] = larger_or_nan(maxima[h], std::abs(row[h]));
+    for (std::size_t h = 0; h < maxima.size(); ++h) maxima[h] = larger_or_nan(maxima[h], std::abs(row[h]));
   };
   for_pieces(static_cast<Index>(rows.size()), matrix.cols, [&](Index first, Index last) {
     std::vector<double> row(result.size()), maxima(result.size());

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "verify/cases/random.h"
 
@@ -233,6 +234,7 @@ std::string to_text(const Recipe& recipe) {
 
 Recipe parse_recipe(std::string_view text) {
   Recipe recipe;
+  std::set<std::string_view> keys;
   constexpr std::string_view space = " \t\r\n";
   for (std::size_t begin = text.find_first_not_of(space); begin != std::string_view::npos;) {
     const std::size_t end = std::min(text.find_first_of(space, begin), text.size());
@@ -240,7 +242,11 @@ Recipe parse_recipe(std::string_view text) {
     const std::size_t equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0)
       throw InvalidProblem(fmt::format("recipe: '{}' is not of the form key=value.", word));
-    parse_entry({word.substr(0, equals), word.substr(equals + 1)}, recipe);
+    const Entry entry{word.substr(0, equals), word.substr(equals + 1)};
+    if (!keys.insert(entry.key).second &&
+        entry.key.back() != ']')  // later edits of an element replace earlier
+      throw InvalidProblem(fmt::format("recipe: {} is given twice.", entry.key));
+    parse_entry(entry, recipe);
     begin = text.find_first_not_of(space, end);
   }
   return recipe;

@@ -90,12 +90,15 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
   if (dynamic_cast<const CLI::ExtrasError*>(&error))
     return fmt::format("{} takes no argument '{}'.", command, text.substr(text.rfind(": ") + 2));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    if (text.find("At Most") != text.npos)
+      return fmt::format("{} may be given only once.", text.substr(0, text.find(':')));
     if (text.find("required") != text.npos)
       return fmt::format("{} needs a value.", text.substr(0, text.find(':')));
     return text;
   }
+  // "--tokens takes ...", but "--dtype: there is no ..."
   if (dynamic_cast<const CLI::ValidationError*>(&error))
-    if (const std::size_t colon = text.find(": "); colon != text.npos) text.erase(colon, 1);
+    if (const std::size_t colon = text.find(": takes "); colon != text.npos) text.erase(colon, 1);
   return text;
 }
 

@@ -12,10 +12,10 @@ namespace fljsd {
 namespace {
 
 template <class Number>
-bool reads_as(const std::string& text, Number& value) {
+std::errc read_as(const std::string& text, Number& value) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end;
+  return error == std::errc() && stop != end ? std::errc::invalid_argument : error;
 }
 
 }  // namespace
@@ -24,8 +24,14 @@ CLI::Validator whole_number(long long least) {
   return CLI::Validator(
       [least](std::string& text) -> std::string {
         long long value = 0;
-        if (reads_as(text, value) && value >= least) return "";
-        return fmt::format("takes a whole number of at least {}, not '{}'.", least, text);
+        const std::errc error = read_as(text, value);
+        if (error == std::errc() && value >= least) return "";
+        // Who types a number that 64 bits do not hold is told where they end.
+        using Limits = std::numeric_limits<long long>;
+        const std::string range = error == std::errc::result_out_of_range || least == Limits::min()
+                                      ? fmt::format("from {} to {}", least, Limits::max())
+                                      : fmt::format("of at least {}", least);
+        return fmt::format("takes a whole number {}, not '{}'.", range, text);
       },
       "");
 }
@@ -34,7 +40,7 @@ CLI::Validator real_number(double least, double most) {
   return CLI::Validator(
       [least, most](std::string& text) -> std::string {
         double value = 0;
-        if (reads_as(text, value) && value >= least && value <= most) return "";
+        if (read_as(text, value) == std::errc() && value >= least && value <= most) return "";
         const std::string range = std::isinf(most) ? fmt::format("of at least {}", least)
                                                    : fmt::format("from {} to {}", least, most);
         return fmt::format("takes a number {}, not '{}'.", range, text);

@@ -34,10 +34,7 @@ int run(AuditOptions& options, const std::string& command_line) {
   const AuditPlan plan = make_plan(request);
   // Before minutes of work, not after them.
   const bool json_to_stdout = options.json == "-";
-  for (const std::string& path : {options.json, options.csv, options.html})
-    if (!path.empty() && path != "-") require_writable(path);
-  if (options.csv == "-") throw UsageError("--csv takes a file, not '-'.");
-  if (options.html == "-") throw UsageError("--html takes a file, not '-'.");
+  require_outputs({{"--json", options.json, true}, {"--csv", options.csv}, {"--html", options.html}});
 
   const auto begin = std::chrono::steady_clock::now();
   AuditReport report;

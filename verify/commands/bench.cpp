@@ -31,9 +31,7 @@ int run(BenchOptions& options, const std::string& command_line) {
   BenchRequest& request = options.request;
   request.tune = !options.no_tune;
   const bool json_to_stdout = options.json == "-";
-  for (const std::string& path : {options.json, options.csv})
-    if (!path.empty() && path != "-") require_writable(path);
-  if (options.csv == "-") throw UsageError("--csv takes a file, not '-'.");
+  require_outputs({{"--json", options.json, true}, {"--csv", options.csv}});
 
   const auto begin = std::chrono::steady_clock::now();
   BenchRecord record;

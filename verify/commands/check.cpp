@@ -128,6 +128,11 @@ int run(const CheckOptions& options) {
   const CaseResult file = read_result(options.result_path);
   check_result_shapes(c, file, options.result_path);
   const Result result = decoded(file);
+  if (result.loss && c.options.reduction == Reduction::none)
+    throw FileError(
+        fmt::format("{}: there is a loss, but the reduction of the case is 'none', which has "
+                    "losses of tokens only.",
+                    options.result_path));
   Wanted wanted;
   wanted.student_input_grad = file.student_input_grad.has_value();
   wanted.student_weight_grad = file.student_weight_grad.has_value();

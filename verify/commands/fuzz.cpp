@@ -69,16 +69,19 @@ std::string progress_line(const CampaignProgress& p) {
   return line;
 }
 
-int list_everything(bool json) {
-  if (json) {
+int list_everything(const std::string& json) {
+  if (!json.empty()) {
     nlohmann::ordered_json list{{"candidates", nlohmann::ordered_json::array()},
                                 {"checks", nlohmann::ordered_json::array()}};
     for (const CandidateEntry& entry : list_candidates())
       list["candidates"].push_back({{"name", entry.name}, {"description", entry.description}});
     for (const CampaignCheck& check : campaign_checks())
       list["checks"].push_back({{"name", check.name}, {"statement", check.statement}});
-    fmt::print("{}\n", list.dump(2));
-    return exit_status::fine;
+    if (json == "-") {
+      fmt::print("{}\n", list.dump(2));
+      return exit_status::fine;
+    }
+    write_text(json, list.dump(2) + '\n');
   }
   constexpr int indent = 32;
   const int width = std::min(terminal_width(), 110) - indent;
@@ -130,10 +133,12 @@ int judge_recipes(const FuzzOptions& options, Candidate& candidate) {
 }
 
 int run(FuzzOptions& options) {
-  if (options.list) return list_everything(options.json == "-");
+  if (options.list) return list_everything(options.json);
   if (options.candidate.empty())
     throw UsageError("--candidate is required; fljsd fuzz --list shows what there is.");
-  if (!options.json.empty() && options.json != "-") require_writable(options.json);
+  std::vector<NamedFile> replayed;
+  for (const std::string& file : options.replay) replayed.push_back({"--replay", file});
+  require_outputs({{"--json", options.json, true}}, replayed);
   const std::unique_ptr<Candidate> candidate = make_candidate(options.candidate, options.timeout);
   if (!options.recipe.empty() || !options.replay.empty()) return judge_recipes(options, *candidate);
 
@@ -184,7 +189,8 @@ Action setup_fuzz(CLI::App& app) {
   options->has_seconds = app.add_option("--seconds", options->seconds, "How long to search; default 60")
                              ->check(real_number(0, std::numeric_limits<double>::infinity()));
   options->has_cases =
-      app.add_option("--cases", options->cases, "How many evaluations of the candidate to make")
+      app.add_option("--cases", options->cases,
+                     "After how many evaluations of the candidate to end; a check that is begun is finished")
           ->check(whole_number(1));
   app.add_option("--seed", options->campaign.seed, "Of all random choices; default 0")
       ->check(whole_number(0));

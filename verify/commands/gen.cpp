@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fljsd gen: a case of one of the input families, as a file.
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -29,7 +31,8 @@ struct GenOptions {
   Index valid_vocab = 0;
   bool list = false, json = false;
   const CLI::Option *tokens = nullptr, *hidden = nullptr, *vocab = nullptr;
-  const CLI::Option *has_strength = nullptr, *has_valid_vocab = nullptr;
+  const CLI::Option *has_strength = nullptr, *has_valid_vocab = nullptr, *has_recipe = nullptr;
+  std::vector<const CLI::Option*> beside_recipe;  // what a recipe says by itself
 };
 
 DType dtype_from(const std::string& text) {
@@ -100,9 +103,13 @@ std::optional<double> reported_strength(const CaseSpec& spec) {
 
 // The case of a recipe, which says everything by itself.
 int write_recipe(const GenOptions& options) {
+  for (const CLI::Option* option : options.beside_recipe)
+    if (option->count() > 0)
+      throw UsageError(
+          fmt::format("--recipe is a whole case; {} cannot stand beside it.", option->get_name()));
   if (options.out.empty()) throw UsageError("fljsd gen needs --out, the file to write.");
   const Recipe recipe = parse_recipe(options.recipe);
-  require_writable(options.out);
+  require_outputs({{"--out", options.out}});
   const Case c = make_case(recipe);
   write_case(options.out, c);
   report(options, c, recipe.spec, reported_strength(recipe.spec));
@@ -110,8 +117,8 @@ int write_recipe(const GenOptions& options) {
 }
 
 int run(GenOptions& options) {
+  if (options.has_recipe->count() > 0) return write_recipe(options);
   if (options.list) return list_families(options.json);
-  if (!options.recipe.empty()) return write_recipe(options);
   if (options.family.empty()) throw UsageError("fljsd gen needs a FAMILY; fljsd gen --list shows them.");
   for (const CLI::Option* size : {options.tokens, options.hidden, options.vocab})
     if (size->count() == 0) throw UsageError(fmt::format("fljsd gen needs {}.", size->get_name()));
@@ -131,7 +138,7 @@ int run(GenOptions& options) {
   spec.options.reduction = parse_reduction(options.reduction);
   if (options.has_strength->count() > 0) spec.strength = options.strength;
   if (options.has_valid_vocab->count() > 0) spec.options.valid_vocab = options.valid_vocab;
-  require_writable(options.out);
+  require_outputs({{"--out", options.out}});
 
   Progress progress;
   progress.step(fmt::format("making {}", family.name));
@@ -148,10 +155,10 @@ int run(GenOptions& options) {
 Action setup_gen(CLI::App& app) {
   const auto options = std::make_shared<GenOptions>();
   CaseSpec& spec = options->spec;
-  const auto family = app.add_option("FAMILY", options->family, "Name or number of an input family");
-  app.add_option("--recipe", options->recipe,
-                 "In place of FAMILY and sizes: one line that is a whole case, as fljsd fuzz prints it")
-      ->excludes(family);
+  app.add_option("FAMILY", options->family, "Name or number of an input family");
+  options->has_recipe = app.add_option(
+      "--recipe", options->recipe,
+      "In place of FAMILY and options: one line that is a whole case, as fljsd fuzz prints it");
   app.add_flag("--list", options->list, "Show the families and their parameters");
   options->tokens = app.add_option("--tokens", spec.tokens, "Rows of the inputs")->check(whole_number(0));
   options->hidden = app.add_option("--hidden", spec.student_hidden, "Columns of the student's tensors")
@@ -176,10 +183,13 @@ Action setup_gen(CLI::App& app) {
   app.add_option("--reduction", options->reduction, "batchmean (default), sum or none")
       ->check(one_of("reduction", {"batchmean", "sum", "none"}));
   app.add_option("--ignore-index", spec.options.ignore_index,
-                 "Tokens with this label do not count; default -100");
+                 "Tokens with this label do not count; default -100")
+      ->check(whole_number(std::numeric_limits<long long>::min()));
   options->has_valid_vocab =
       app.add_option("--valid-vocab", options->valid_vocab, "Vocabulary entries from here on do not exist")
           ->check(whole_number(1));
+  for (const CLI::Option* option : app.get_options())
+    if (option != options->has_recipe) options->beside_recipe.push_back(option);
   app.add_option("--out", options->out, "The safetensors file to write");
   app.add_flag("--json", options->json,
                "Print JSON about what was written, or with --list about the families");

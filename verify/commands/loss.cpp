@@ -162,7 +162,7 @@ void print_answer(const Answer& answer, const Case& c, const Problem& problem) {
 }
 
 int run(const LossOptions& options) {
-  if (!options.out.empty()) require_writable(options.out);
+  require_outputs({{"--out", options.out}}, {{"CASE", options.case_path}});
   const Case c = read_case(options.case_path);
   const Problem problem = c.problem();
   const Wanted wanted = options.grad ? Wanted::all() : Wanted{};

@@ -22,8 +22,8 @@ struct ReproduceOptions {
 };
 
 int run(const ReproduceOptions& options, const std::string& command_line) {
-  for (const std::string& path : {options.json, options.svg})
-    if (!path.empty() && path != "-") require_writable(path);
+  require_outputs({{"--json", options.json, true}, {"--svg", options.svg}},
+                  {{"--measured", options.measured}});
   const std::filesystem::path data = data_folder();
   const auto read_csv = [&](const std::filesystem::path& path) {
     return parse_benchmark_csv(read_data_file(path), path.string());

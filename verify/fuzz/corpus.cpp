@@ -2,6 +2,7 @@
 #include "verify/fuzz/corpus.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "verify/cases/file_parts.h"
 #include "verify/cases/random.h"
 #include "verify/cases/safetensors.h"
 #include "verify/report/output_file.h"
@@ -88,8 +90,8 @@ CorpusEntry parse_entry(const std::string& text, const std::string& origin) {
       entry.note = value;
     } else {
       throw FileError(fmt::format(
-          "{}: the line '{}' is none of recipe, property, quantity, manner and note, with one recipe a file.",
-          origin, line.substr(0, 60)));
+          "{}: the line {} is none of recipe, property, quantity, manner and note, with one recipe a file.",
+          origin, in_quotes(line)));
     }
   }
   if (!has_recipe) throw FileError(origin + " has no line that begins with 'recipe:'.");
@@ -100,7 +102,8 @@ CorpusEntry read_entry(const fs::path& path) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw FileError(path.string() + " cannot be read.");
+  if (!error && !file) error = {errno, std::generic_category()};
+  if (error) throw FileError(fmt::format("{} cannot be read: {}.", path.string(), error.message()));
   if (size > largest_entry)
     throw FileError(fmt::format("{} has {} bytes, but an entry of a corpus has at most {}.", path.string(),
                                 size, largest_entry));

@@ -83,7 +83,8 @@ TEST(Cli, TyposAreRefusedWithTheNearestName) {
   expect_refusal(run({"gen", "publishd", "--tokens", "1", "--hidden", "1", "--vocab", "1", "--out", "x"}),
                  "did you mean 'published'?");
   expect_refusal(run({"audit", "--family", "lm-lik"}), "did you mean 'lm-like'?");
-  expect_refusal(run({"audit", "--candidate", "ligre"}), "did you mean 'liger'?");
+  expect_refusal(run({"audit", "--candidate", "ligre"}),
+                 "--candidate: there is no candidate 'ligre'; did you mean");
   expect_refusal(run({"check", "a", "b", "--class", "float-64"}), "did you mean 'float64'?");
 }
 
@@ -98,6 +99,52 @@ TEST(Cli, BadArgumentsAreRefused) {
   expect_refusal(run({"loss", "a", "b"}), "takes no argument 'b'");
   expect_refusal(run({"loss", "x", "--out"}), "--out needs a value");
   expect_refusal(run({"audit", "--quick", "--full"}), "--quick");
+}
+
+// Fault: an option that is given twice, or cannot have an effect, and is ignored; a number that 64 bits do
+// not hold and another one in its place.
+TEST(Cli, NothingThatWasTypedIsIgnored) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "case";
+  const auto gen = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"gen", "--out", out});
+    return run(more);
+  };
+  const std::string recipe = "family=kaiming tokens=1 hidden=1 vocab=2";
+  expect_refusal(gen({"kaiming", "--tokens", "1", "--tokens", "2"}), "--tokens may be given only once");
+  expect_refusal(gen({"--recipe", recipe, "--beta", "0.5"}), "--beta");
+  expect_refusal(gen({"--recipe", recipe, "kaiming"}), "FAMILY");
+  expect_refusal(gen({"--recipe", recipe + " tokens=2"}), "tokens is given twice");
+  expect_refusal(gen({"kaiming", "--ignore-index", "99999999999999999999"}),
+                 "to 9223372036854775807, not '9");
+  expect_refusal(gen({"kaiming", "--ignore-index", "1.5"}), "takes a whole number from -9223372036854775808");
+  expect_refusal(gen({"kaiming", "--seed", "18446744073709551615"}), "from 0 to 9223372036854775807");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_EQ(gen({"--recipe", recipe + " student_input[0]=1 student_input[0]=2"}).status, 0);
+  EXPECT_EQ(gen({"--ignore-index", "-9223372036854775808", "kaiming", "--tokens", "1", "--hidden", "1",
+                 "--vocab", "2"})
+                .status,
+            0);
+}
+
+// Fault: a command that replaces the file it reads, or writes two reports over each other, or a file named
+// "-".
+TEST(Cli, OutputsAreFilesOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string path = generated(folder, "kaiming"), before = file_text(path);
+  expect_refusal(run({"loss", path, "--out", path}), "--out names the file of CASE");
+  std::filesystem::create_symlink(path, folder / "link");
+  expect_refusal(run({"loss", path, "--out", folder / "link"}), "--out names the file of CASE");
+  EXPECT_EQ(file_text(path), before);
+  const std::string report = folder / "report", same = folder / "./report";
+  expect_refusal(run({"audit", "--full", "--json", report, "--csv", same}),
+                 "--json and --csv name this file");
+  expect_refusal(run({"reproduce", "--committed", "--json", "no-such-file", "--svg", "./no-such-file"}),
+                 "--json and --svg name this file");
+  expect_refusal(run({"audit", "--full", "--html", "-"}), "--html takes a file, not '-'");
+  expect_refusal(run({"reproduce", "--committed", "--svg", "-"}), "--svg takes a file, not '-'");
+  expect_refusal(run({"loss", path, "--out", "-"}), "--out takes a file, not '-'");
+  EXPECT_FALSE(std::filesystem::exists(report));
 }
 
 // Fault: an unreadable file that is a crash, a wrong answer, or half a page of text.
@@ -240,6 +287,13 @@ TEST(Cli, CheckConvictsWrongAnswers) {
   const json report = json::parse(finished.out);
   EXPECT_EQ(report["pass"], false);
   EXPECT_EQ(report["bf16_logits_error"].size(), report["rows"].size());
+
+  // A loss where there is none must not go by unjudged.
+  const std::string none = generated(folder, "lm-like", {"--reduction", "none"});
+  CaseResult only_loss;
+  only_loss.loss = 1;
+  write_result(result, only_loss);
+  expect_refusal(run({"check", none, result}), "the reduction of the case is 'none'");
 
   // The wrong shape is bad input, not a finding.
   CaseResult misshapen = right;

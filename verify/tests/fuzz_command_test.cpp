@@ -116,6 +116,9 @@ TEST(FuzzCommand, RefusesBadUsage) {
   expect_refusal(run({"--candidate", "reference", "--cases", "0"}), "at least 1");
   expect_refusal(run({"--candidate", "reference", "--recipe", "tokens=x"}), "tokens");
   expect_refusal(run({"--candidate", "reference", "--replay", folder / "none.recipe"}), "none.recipe");
+  std::ofstream(folder / "binary.recipe") << std::string("\1\0x\n", 4);
+  expect_refusal(run({"--candidate", "reference", "--replay", folder / "binary.recipe"}),
+                 "none of recipe, property");
   expect_refusal(run({"--candidate", "reference", "--json", folder / "no/such/folder.json"}), "folder.json");
   std::ofstream(folder / "file") << "x";
   expect_refusal(run({"--candidate", "reference", "--cases", "1", "--corpus", folder / "file"}), "file");
