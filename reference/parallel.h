@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -45,12 +46,17 @@ void parallel_for(Index count, const Body& body) {
     }
   };
   std::vector<std::thread> threads;
-  const Index helpers = std::min<Index>(thread_count(), count) - 1;
-  for (Index i = 0; i < helpers; ++i) {
-    threads.emplace_back([&work] {
-      work();
-      mpfr_free_cache();  // MPFR's constants and pools belong to the thread, and would be lost with it
-    });
+  const Index helpers = std::max<Index>(std::min<Index>(thread_count(), count) - 1, 0);
+  threads.reserve(static_cast<std::size_t>(helpers));
+  try {
+    for (Index i = 0; i < helpers; ++i) {
+      threads.emplace_back([&work] {
+        work();
+        mpfr_free_cache();  // MPFR's constants and pools belong to the thread, and would be lost with it
+      });
+    }
+  } catch (const std::system_error&) {
+    // The system gives no more threads; those there are do all the work.
   }
   work();
   for (std::thread& thread : threads) thread.join();

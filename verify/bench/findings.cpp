@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "verify/bench/bench.h"
@@ -17,6 +20,11 @@ std::vector<std::string> bench_findings(const BenchRecord& record) {
     if (!r.is_baseline() && !rounded && r.largest_token_error && !(*r.largest_token_error <= promise)) {
       findings.push_back(fmt::format("{}: a token's loss is off by {}, more than {}.", where,
                                      *r.largest_token_error, promise));
+    }
+    for (const auto& [what, error] :
+         {std::pair{"input", r.input_grad_error}, {"weight", r.weight_grad_error}}) {
+      if (error && std::isnan(*error))
+        findings.push_back(fmt::format("{}: the {} gradient holds NaN.", where, what));
     }
   }
   return findings;

@@ -159,6 +159,9 @@ int run(const CheckOptions& options) {
   } else {
     print_report(options, verdict, bf16);
   }
+  if (!verdict.worst())
+    throw FileError(fmt::format("{}: nothing in it could be judged for this case, so this is no verdict.",
+                                options.result_path));
   return verdict.pass() ? exit_status::fine : exit_status::finding;
 }
 

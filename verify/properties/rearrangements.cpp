@@ -47,18 +47,23 @@ Tensor removing_bias(const std::optional<Tensor>& bias, Index vocab, Index first
   return make_tensor(bias ? bias->dtype : DType::bf16, {vocab}, values);
 }
 
-// The matrix with one column more; nothing if its format lacks one of the values.
-std::optional<Tensor> append_column(const Tensor& matrix, const std::vector<double>& column) {
+// The matrix with one column more, in the first of its own format, f32 and f64 that holds the column.
+Tensor append_column(const Tensor& matrix, const std::vector<double>& column) {
   const Index cols = matrix.shape[1];
+  DType dtype = matrix.dtype;
+  for (const DType wider : {DType::f32, DType::f64}) {
+    const bool holds = std::all_of(column.begin(), column.end(),
+                                   [&](double value) { return round_to(dtype, value) == value; });
+    if (!holds) dtype = wider;
+  }
   const std::vector<double> old = elements(matrix);
   std::vector<double> values;
   for (std::size_t r = 0; r < column.size(); ++r) {
-    if (round_to(matrix.dtype, column[r]) != column[r]) return std::nullopt;
     const auto row = old.begin() + static_cast<Index>(r) * cols;
     values.insert(values.end(), row, row + cols);
     values.push_back(column[r]);
   }
-  return make_tensor(matrix.dtype, {matrix.shape[0], cols + 1}, values);
+  return make_tensor(dtype, {matrix.shape[0], cols + 1}, values);
 }
 
 // 2 or −2 to the power −2 .. 8, a power of two that bf16 holds.
@@ -156,31 +161,32 @@ PropertyOutcome entries_beyond_range(const Case& c, const Implementation& implem
     return not_applicable("the temperature brings such logits back.");
   const Index vocab = valid.student_weight.shape[0];
   const Index more = 1 + Random(seed, 0x6265796f6e64).below(0, 3);
-  const auto with_unit = [&](const Case& from, double weight_of_appended) -> std::optional<Case> {
-    Case to = from;
+  const auto with_unit = [&](double weight_of_appended) {
+    Case to = valid;
     std::vector<double> column(static_cast<std::size_t>(vocab + more));
     std::fill(column.begin() + vocab, column.end(), weight_of_appended);
     for (auto [input, weight] : {std::pair{&to.student_input, &to.student_weight},
                                  std::pair{&to.teacher_input, &to.teacher_weight}}) {
       const std::vector<double> bigs(static_cast<std::size_t>(input->shape[0]), big);
-      const auto wider_input = append_column(*input, bigs);
-      const auto wider_weight = append_column(append_rows(*weight, more, 0), column);
-      if (!wider_input || !wider_weight) return std::nullopt;
-      *input = *wider_input, *weight = *wider_weight;
+      *input = append_column(*input, bigs);
+      *weight = append_column(append_rows(*weight, more, 0), column);
     }
     return to;
   };
-  auto longer = with_unit(valid, -big), removed = with_unit(valid, 0);
-  if (!longer || !removed) return not_applicable("products of the inputs' format do not overflow.");
-  for (std::optional<Tensor>* bias : {&longer->student_bias, &longer->teacher_bias})
+  Case longer = with_unit(-big), removed = with_unit(0);
+  // Both in the same formats: what holds A holds −A and 0.
+  for (auto [tensor, like] : {std::pair{&removed.student_weight, &longer.student_weight},
+                              std::pair{&removed.teacher_weight, &longer.teacher_weight}})
+    *tensor = *with_dtype(*tensor, like->dtype);
+  for (std::optional<Tensor>* bias : {&longer.student_bias, &longer.teacher_bias})
     if (*bias) *bias = append_rows(**bias, more, 0);
-  for (std::optional<Tensor>* bias : {&removed->student_bias, &removed->teacher_bias}) {
+  for (std::optional<Tensor>* bias : {&removed.student_bias, &removed.teacher_bias}) {
     if (*bias) *bias = append_rows(**bias, more, 0);
     *bias = removing_bias(*bias, vocab + more, vocab);
   }
-  if (auto outcome = lacking(implementation, {&*removed, &*longer})) return *outcome;
-  const Evaluation without(*removed, implementation);
-  Evaluation with(*longer, implementation);
+  if (auto outcome = lacking(implementation, {&removed, &longer})) return *outcome;
+  const Evaluation without(removed, implementation);
+  Evaluation with(longer, implementation);
   with.bound = without.bound;
   with.may_overflow = without.may_overflow;
   // As in removed_entries. A case without student_bias has no gradient of it.

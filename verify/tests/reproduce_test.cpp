@@ -138,6 +138,8 @@ TEST(BenchRecord, FindingsAreSaid) {
   EXPECT_EQ(bench_findings(b).size(), 2u);
   b.rows[0].variant = "unfused-bf16-logits", b.rows[0].outputs_repeat = true;  // whose class allows more
   EXPECT_TRUE(bench_findings(b).empty());
+  b.rows[0].weight_grad_error = std::nan("");  // which no class allows
+  EXPECT_EQ(bench_findings(b).size(), 1u);
 }
 
 // Catches: a peer compared with the products of another pass or size, or with samples of other rounds.

@@ -330,7 +330,7 @@ int run(int argc, char** argv) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0));
   int can_access = 0;
-  check(cudaDeviceCanAccessPeer(&can_access, 0, 1));
+  if (gpus > 1) check(cudaDeviceCanAccessPeer(&can_access, 0, 1));
   ordered_json record{{"gpu", properties.name},
                       {"gpus", gpus},
                       {"peer_access", can_access != 0},

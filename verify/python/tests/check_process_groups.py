@@ -8,6 +8,7 @@ is not as it must be. Not a test of CTest: that would need torchrun and two GPUs
 """
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -116,7 +117,7 @@ class Grid:
         unit = max(1.0, abs(one.item()))
         if given.get("reduction") == "sum":
             unit = max(unit, float((given["labels"] != given.get("ignore_index", -100)).sum()))
-        found = {"loss": max(abs(value.item() - one.item()) for value in (loss, forward)) / unit,
+        found = {"loss": larger(abs(value.item() - one.item()) for value in (loss, forward)) / unit,
                  "input": apart(grads[0], wanted[0][begin:end]), "weight": apart(grads[1], wanted[1][first:last])}
         if bias is not None:
             found["bias"] = apart(grads[2], wanted[2][first:last])
@@ -124,6 +125,12 @@ class Grid:
         dist.all_gather_object(bits, (self.part, loss.item(), forward.item(), grads[0].double().sum().item()))
         same = all(b[1:3] == bits[0][1:3] for b in bits) and all(b[3] == c[3] for b in bits for c in bits if b[0] == c[0])
         return found, same
+
+
+def larger(values):
+    """The largest; NaN if one of them is, which max() forgets."""
+    values = list(values)
+    return math.nan if any(math.isnan(value) for value in values) else max(values)
 
 
 def missing_rank():
@@ -169,7 +176,7 @@ def main():
             for theirs, (values, bits) in enumerate(everybody):
                 for what, value in values.items():
                     for largest in (record["largest"], record["largest_of_case"].setdefault(name, {})):
-                        largest[what] = max(value, largest.get(what, 0.0))
+                        largest[what] = larger((value, largest.get(what, 0.0)))
                     if not value <= (LOSS_BOUND if what == "loss" else GRADIENT_BOUND):
                         record["failed"].append(f"{name}: rank {theirs}: {what} is off by {value}")
                 if not bits:

@@ -281,6 +281,8 @@ TEST(FusedPlan, LeavesTinyTemperaturesToChunkedVocab) {
   Recipe r;
   r.options.temperature = 0x1p-30;
   const DeviceCase device(make_case(r), "fused", false);
+  if (std::string(fljsd_plan_describe(device.plan())).find("compute capability") != std::string::npos)
+    GTEST_SKIP() << fljsd_plan_describe(device.plan());
   EXPECT_NE(std::string(fljsd_plan_describe(device.plan())).find("the temperature is below"),
             std::string::npos)
       << fljsd_plan_describe(device.plan());
