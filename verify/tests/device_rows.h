@@ -107,7 +107,8 @@ RowOutcome stored_row(const DeviceRow& row, const cu::Mixture& m, float factor) 
     constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
     constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
   }
-  return sweep_dlogits<kind, small_share>(cu::divergence_in_nats(terms.divergence), row, constants, m, factor);
+  return sweep_dlogits<kind, small_share>(cu::divergence_in_nats(terms.divergence), row, constants, m,
+                                          factor);
 }
 
 // one_pass_accumulate_kl.cu and one_pass_finish.cu: two slices, tiles of 16 entries.
