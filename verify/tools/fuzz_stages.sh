@@ -30,17 +30,10 @@ mkdir -p "$OUT"
 mapfile -t stages < <("$FLJSD" fuzz --list --json - | grep -oE '"cuda:[^"]*"' | tr -d '"' | sed 's/^cuda://')
 ((${#stages[@]})) || { echo "fuzz_stages.sh: $FLJSD has no CUDA stages." >&2; exit 2; }
 
-# A service of our own, under folders of its own, that ends with this script.
-services=$(mktemp -d)
-export CUDA_MPS_PIPE_DIRECTORY=$services/pipe CUDA_MPS_LOG_DIRECTORY=$services/log
-mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+# shellcheck source=verify/tools/mps.sh
+source "$root/verify/tools/mps.sh"
 how="taking turns"
-finish() {
-  if [[ $how != "taking turns" ]]; then echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true; fi
-  rm -rf "$services"
-}
-trap finish EXIT
-if timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1; then how="through the Multi-Process Service"; fi
+if start_service; then how="through the Multi-Process Service"; fi
 
 piece() {  # STAGE SEED
   local left=$((DEADLINE - $(date +%s))) report=$OUT/fuzz-$1-$2

@@ -13,28 +13,10 @@
 #
 # Exit status: 0 everything ran and passed, 1 otherwise, 2 bad usage.
 set -uo pipefail
-if (($# != 2)) || [[ ! $2 =~ ^[0-9a-f]{40}$ ]]; then
-  echo "Usage: record.sh OUTDIR CUDA_TREE, a folder and the 40 digits of a git tree" >&2
-  exit 2
-fi
-root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-bin=$(readlink -f "${BIN:-$root/build/release/bin}")
-[[ -x $bin/fljsd ]] || { echo "record.sh: $bin holds no program fljsd; BIN names the folder of the build." >&2; exit 2; }
-mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
+# shellcheck source=verify/tools/record_steps.sh
+source "$(dirname "$(readlink -f "$0")")/record_steps.sh"
 cd "$bin" || exit 2
-
-began=$(date +%s)
-# step NAME LIMIT COMMAND...: output in NAME.log; a step that fails is counted, and the others go on.
-step() {
-  local name=$1 limit=$2 status=0
-  shift 2
-  timeout "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
-  echo "$name: exit status $status after $(($(date +%s) - began)) s" | tee -a "$out/steps.log"
-  ((status == 0)) || echo "$name" >>"$out/failed"
-}
 wanted=" ${STEPS:-bench tests fuzz peers} "
-on() { [[ $wanted == *" $1 "* ]]; }
-rm -f "$out/failed"
 
 on bench && step bench 300 ./fljsd bench --rounds 16 --truth-tokens "${TRUTH_TOKENS:-8192}" --json "$out/benchmark.json" \
   --csv "$out/benchmark.csv"
@@ -77,7 +59,4 @@ else
   rm "$out/evidence.part"
   echo evidence >>"$out/failed"
 fi
-if [[ -e $out/failed ]]; then
-  echo "failed: $(paste -sd ' ' "$out/failed")"
-  exit 1
-fi
+end_record

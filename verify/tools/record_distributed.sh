@@ -22,15 +22,12 @@
 #
 # Exit status: 0 everything ran and passed, 1 otherwise, 2 bad usage.
 set -uo pipefail
-if (($# != 2)) || [[ ! $2 =~ ^[0-9a-f]{40}$ ]]; then
-  echo "Usage: record_distributed.sh OUTDIR CUDA_TREE, a folder and the 40 digits of a git tree" >&2
-  exit 2
-fi
-root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-bin=$(readlink -f "${BIN:-$root/build/release/bin}")
+SECONDS_IN_ALL=${SECONDS_IN_ALL:-1200}
+# shellcheck source=verify/tools/record_steps.sh
+source "$(dirname "$(readlink -f "$0")")/record_steps.sh"
+# shellcheck source=verify/tools/mps.sh
+source "$root/verify/tools/mps.sh"
 loopback=$(readlink -f "${LOOPBACK:-$root/build/release/loopback}")
-[[ -x $bin/fljsd ]] || { echo "record_distributed.sh: $bin holds no program fljsd; BIN names the folder of the build." >&2; exit 2; }
-mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 echo "$2" >"$out/cuda_tree"
 date -u +%Y-%m-%dT%H:%M:%SZ >"$out/date"
 python=${PYTHON:-python3}
@@ -39,23 +36,8 @@ gpus=$(nvidia-smi -L | wc -l)
 export NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=$root/verify/python${PYTHONPATH:+:$PYTHONPATH}
 
-began=$(date +%s)
-# step NAME LIMIT COMMAND...: output in NAME.log; a step that fails is counted, and the others go on.
-step() {
-  local name=$1 limit=$2 status=0 left=$((${SECONDS_IN_ALL:-1200} - ($(date +%s) - began)))
-  shift 2
-  if ((left < 3)); then
-    echo "$name: not run, no time is left" | tee -a "$out/steps.log"
-    echo "$name" >>"$out/failed"
-    return
-  fi
-  timeout -k 5 $((limit < left ? limit : left)) "$@" >"$out/$name.log" 2>&1 || status=$?
-  echo "$name: exit status $status after $(($(date +%s) - began)) s" | tee -a "$out/steps.log"
-  ((status == 0)) || echo "$name" >>"$out/failed"
-}
-on() { [[ $wanted == *" $1 "* ]]; }
 over_nccl() { ((gpus >= 2)) && on "$1"; }
-rm -f "$out/failed" "$out/steps.log"
+rm -f "$out/steps.log"
 {
   nvidia-smi topo -m
   nvidia-smi --query-gpu=name,driver_version,clocks.max.sm --format=csv
@@ -122,23 +104,6 @@ san() {
 }
 tools=(memcheck racecheck initcheck synccheck)
 
-# A service of our own, under folders of its own, that ends with this script.
-services=$(mktemp -d)
-finish() {
-  if [[ -n ${CUDA_MPS_PIPE_DIRECTORY:-} ]]; then echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true; fi
-  rm -rf "$services"
-}
-trap finish EXIT
-start_service() {
-  export CUDA_MPS_PIPE_DIRECTORY=$services/pipe CUDA_MPS_LOG_DIRECTORY=$services/log
-  mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
-  timeout 10 nvidia-cuda-mps-control -d >/dev/null 2>&1 || unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-}
-stop_service() {
-  [[ -z ${CUDA_MPS_PIPE_DIRECTORY:-} ]] || echo quit | timeout 10 nvidia-cuda-mps-control >/dev/null 2>&1 || true
-  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
-}
-
 if over_nccl fuzz; then
   start_service
   fuzz nccl "${FUZZ_PROCESSES:-6}" "${FUZZ_SECONDS:-60}"
@@ -175,7 +140,4 @@ if on loopback; then
   stop_service
 fi
 
-if [[ -e $out/failed ]]; then
-  echo "failed: $(sort -u "$out/failed" | paste -sd ' ')"
-  exit 1
-fi
+end_record
