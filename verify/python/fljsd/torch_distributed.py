@@ -16,10 +16,10 @@ import functools
 import torch
 import torch.distributed as dist
 
-from . import distributed, library
+from . import distributed
 from .torch import layout
 from .torch.derivative import plain_apply
-from .torch.plan import CODES, GRADIENT_FIELDS, GRADIENTS
+from .torch.plan import GRADIENT_FIELDS, config_fields
 
 _latest = None  # the plan of the latest call
 
@@ -34,21 +34,8 @@ def _communicator(group, timeout_ms: int):
 @functools.lru_cache(maxsize=32)
 def _plan(given, options, wanted, groups, timeout_ms):
     """Every rank makes its plans in the same order. given: layout.layouts() of the tensors, on the current device."""
-    at, options = layout.by_name(given), layout.Options(*options)
-    tokens, student_hidden = at["student_input"].shape
-    vocab, teacher_hidden = at["teacher_weight"].shape
-    fields = dict(
-        tokens=tokens, vocab=vocab, student_hidden=student_hidden, teacher_hidden=teacher_hidden,
-        gradient_dtype=CODES[layout.kept_dtype(at["student_input"].dtype)], has_labels=at["labels"] is not None,
-        ignore_index=options.ignore_index, valid_vocab=options.valid_vocab, beta=options.beta,
-        temperature=options.temperature, reduction=library.REDUCTIONS[options.reduction],
-        gradients=sum(flag for flag, want in zip(GRADIENTS, wanted) if want), device=torch.cuda.current_device())
-    for name in layout.MATRICES:
-        fields[name + "_ld"] = at[name].strides[0] if at[name].shape[0] > 1 else 0
-    for model in ("student", "teacher"):
-        bias = at[model + "_bias"]
-        fields[model + "_dtype"] = CODES[at[model + "_input"].dtype]
-        fields[model + "_bias_dtype"] = library.ABSENT if bias is None else CODES[bias.dtype]
+    fields = config_fields(layout.by_name(given), layout.Options(*options), wanted)
+    fields["device"] = torch.cuda.current_device()
     return distributed.Plan(fields, *(None if group is None else _communicator(group, timeout_ms) for group in groups))
 
 

@@ -23,10 +23,6 @@ AUTO = "fused"  # with gradients, it chooses by the memory budget whether to sto
 CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32: library.F32}
 
 
-def _leading(matrix) -> int:
-    return matrix.strides[0] if matrix.shape[0] > 1 else 0
-
-
 def _models_of(wanted):
     """The inputs that outputs are laid out as, as a rule; the loss as none."""
     return None, *[at for at, want in zip((0, 1, 4), wanted) if want]
@@ -40,6 +36,26 @@ def _maker(shape, strides, dtype, at, given, device) -> tuple:
     return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device), at
 
 
+def config_fields(at, options, wanted) -> dict:
+    """Fields of fljsd_config that follow from the tensors, layout.by_name() of them, layout.Options, and whether the
+    gradients of student_input, student_weight and student_bias are wanted."""
+    tokens, student_hidden = at["student_input"].shape
+    vocab, teacher_hidden = at["teacher_weight"].shape
+    fields = dict(
+        tokens=tokens, vocab=vocab, student_hidden=student_hidden, teacher_hidden=teacher_hidden,
+        gradient_dtype=CODES[layout.kept_dtype(at["student_input"].dtype)], has_labels=at["labels"] is not None,
+        ignore_index=options.ignore_index, valid_vocab=options.valid_vocab, beta=options.beta,
+        temperature=options.temperature, reduction=library.REDUCTIONS[options.reduction],
+        gradients=sum(flag for flag, want in zip(GRADIENTS, wanted) if want))
+    for name in layout.MATRICES:
+        fields[name + "_ld"] = at[name].strides[0] if at[name].shape[0] > 1 else 0
+    for model in ("student", "teacher"):
+        bias = at[model + "_bias"]
+        fields[model + "_dtype"] = CODES[at[model + "_input"].dtype]
+        fields[model + "_bias_dtype"] = library.ABSENT if bias is None else CODES[bias.dtype]
+    return fields
+
+
 class Plan:
     """An fljsd_plan and the size of its workspace. It does not change: threads and streams may share it."""
 
@@ -50,23 +66,11 @@ class Plan:
         config = Config()
         library.check(load.fljsd_config_init(config, ctypes.sizeof(config)))
         at = layout.by_name(given)
-        config.tokens, config.student_hidden = at["student_input"].shape
-        config.vocab, config.teacher_hidden = at["teacher_weight"].shape
-        for name in layout.MATRICES:
-            setattr(config, name + "_ld", _leading(at[name]))
-        for model in ("student", "teacher"):
-            setattr(config, model + "_dtype", CODES[at[model + "_input"].dtype])
-            bias = at[model + "_bias"]
-            setattr(config, model + "_bias_dtype", library.ABSENT if bias is None else CODES[bias.dtype])
-        config.gradient_dtype = CODES[layout.kept_dtype(at["student_input"].dtype)]
-        config.has_labels = at["labels"] is not None
-        config.ignore_index, config.valid_vocab = options.ignore_index, options.valid_vocab
-        config.beta, config.temperature = options.beta, options.temperature
-        config.reduction = library.REDUCTIONS[options.reduction]
-        config.gradients = sum(flag for flag, want in zip(GRADIENTS, wanted) if want)
-        config.memory_budget = options.memory_budget
+        for name, value in config_fields(at, options, wanted).items():
+            setattr(config, name, value)
         device = at["student_input"].device
         self._index = config.device = device.index
+        config.memory_budget = options.memory_budget
         config.stage = (AUTO if options.stage == "auto" else options.stage).encode()
         self._handle = ctypes.c_void_p()
         with torch.cuda.device(self._index):
