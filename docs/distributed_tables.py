@@ -32,8 +32,7 @@ def sizes(bench):
 
 def machine(bench):
     yield (f"{bench['gpus']} × {bench['gpu']} of one host, "
-           f"{'with' if bench['peer_access'] else 'without'} peer access, NCCL {bench['nccl'] // 10000}."
-           f"{bench['nccl'] % 10000 // 100}.{bench['nccl'] % 100}; vocab {bench['vocab']}, hidden {bench['hidden']}, "
+           f"{'with' if bench['peer_access'] else 'without'} peer access, NCCL {version(bench['nccl'])}; vocab {bench['vocab']}, hidden {bench['hidden']}, "
            f"{bench['dtype']}, beta {bench['beta']}, {bench['inputs']} inputs; one process, median of {bench['rounds']} "
            "samples, variants in turns. "
            f"{bench['date'][:10]}, tree of `cuda/` {bench['cuda_tree'][:12]}. All samples: `data/measured/h200x2/benchmark.json`.")

@@ -107,9 +107,8 @@ void print_report(const CheckOptions& options, const Verdict& verdict, const Bf1
   }
 
   const VerdictRow* worst = verdict.worst();
-  if (!worst) {
-    fmt::print("Nothing could be judged.\n");
-  } else if (verdict.pass()) {
+  if (!worst) return;  // which run() says
+  if (verdict.pass()) {
     fmt::print("{}: every error is within the budget of {}; the closest is {} ({}) at {} of it.\n",
                styled(Style::good, "Kept"), name(verdict.accuracy_class), worst->quantity, worst->measure,
                percent(worst->ratio));

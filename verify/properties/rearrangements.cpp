@@ -47,15 +47,13 @@ Tensor removing_bias(const std::optional<Tensor>& bias, Index vocab, Index first
   return make_tensor(bias ? bias->dtype : DType::bf16, {vocab}, values);
 }
 
-// The matrix with one column more, in the first of its own format, f32 and f64 that holds the column.
-Tensor append_column(const Tensor& matrix, const std::vector<double>& column) {
+// The matrix with one column more, whose elements are 0, widest or −widest, in the first of its own format,
+// f32 and f64 that holds them.
+Tensor append_column(const Tensor& matrix, const std::vector<double>& column, double widest) {
   const Index cols = matrix.shape[1];
   DType dtype = matrix.dtype;
-  for (const DType wider : {DType::f32, DType::f64}) {
-    const bool holds = std::all_of(column.begin(), column.end(),
-                                   [&](double value) { return round_to(dtype, value) == value; });
-    if (!holds) dtype = wider;
-  }
+  for (const DType wider : {DType::f32, DType::f64})
+    if (round_to(dtype, widest) != widest) dtype = wider;
   const std::vector<double> old = elements(matrix);
   std::vector<double> values;
   for (std::size_t r = 0; r < column.size(); ++r) {
@@ -168,22 +166,17 @@ PropertyOutcome entries_beyond_range(const Case& c, const Implementation& implem
     for (auto [input, weight] : {std::pair{&to.student_input, &to.student_weight},
                                  std::pair{&to.teacher_input, &to.teacher_weight}}) {
       const std::vector<double> bigs(static_cast<std::size_t>(input->shape[0]), big);
-      *input = append_column(*input, bigs);
-      *weight = append_column(append_rows(*weight, more, 0), column);
+      *input = append_column(*input, bigs, big);
+      *weight = append_column(append_rows(*weight, more, 0), column, big);
     }
+    for (std::optional<Tensor>* bias : {&to.student_bias, &to.teacher_bias})
+      if (*bias) *bias = append_rows(**bias, more, 0);
     return to;
   };
-  Case longer = with_unit(-big), removed = with_unit(0);
-  // Both in the same formats: what holds A holds −A and 0.
-  for (auto [tensor, like] : {std::pair{&removed.student_weight, &longer.student_weight},
-                              std::pair{&removed.teacher_weight, &longer.teacher_weight}})
-    *tensor = *with_dtype(*tensor, like->dtype);
-  for (std::optional<Tensor>* bias : {&longer.student_bias, &longer.teacher_bias})
-    if (*bias) *bias = append_rows(**bias, more, 0);
-  for (std::optional<Tensor>* bias : {&removed.student_bias, &removed.teacher_bias}) {
-    if (*bias) *bias = append_rows(**bias, more, 0);
+  const Case longer = with_unit(-big);
+  Case removed = with_unit(0);
+  for (std::optional<Tensor>* bias : {&removed.student_bias, &removed.teacher_bias})
     *bias = removing_bias(*bias, vocab + more, vocab);
-  }
   if (auto outcome = lacking(implementation, {&removed, &longer})) return *outcome;
   const Evaluation without(removed, implementation);
   Evaluation with(longer, implementation);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of errors against float64 truth that documents show.
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
+#include "reference/largest.h"
 #include "verify/report/number.h"
 #include "verify/reproduce/render.h"
 
@@ -15,10 +15,8 @@ std::string number(const std::optional<double>& value) {
   return value ? short_number(*value, 2) : "–";
 }
 
-// The larger one; NaN, which is worse than any number, stays.
 std::optional<double> worse(const std::optional<double>& a, const std::optional<double>& b) {
-  if (!a || !b) return a ? a : b;
-  return std::isnan(*a) || *a > *b ? a : b;
+  return a && b ? larger_or_nan(*a, *b) : a ? a : b;
 }
 
 std::string cell(const BenchRow* forward, const BenchRow* full) {

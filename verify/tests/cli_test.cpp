@@ -160,19 +160,24 @@ TEST(Cli, UnreadableFilesAreRefused) {
   }
 }
 
-// Fault: NaN in a file that is refused, lost, or printed as something that JSON readers choke on.
-TEST(Cli, NanAndInfinityAreStringsInJson) {
-  const TemporaryFolder folder;
+// Three tokens over five entries, with this student input in bf16.
+Case three_tokens(const std::vector<double>& student_input) {
   CaseSpec spec;
   spec.family = 2;
   spec.tokens = 3;
-  spec.student_hidden = 4;
+  spec.student_hidden = static_cast<Index>(student_input.size()) / 3;
   spec.vocab = 5;
   Case c = make_case(spec);
+  c.student_input = make_tensor(DType::bf16, {3, spec.student_hidden}, student_input);
+  return c;
+}
+
+// Fault: NaN in a file that is refused, lost, or printed as something that JSON readers choke on.
+TEST(Cli, NanAndInfinityAreStringsInJson) {
+  const TemporaryFolder folder;
   std::vector<double> input(12, 0.5);
   input[5] = std::numeric_limits<double>::quiet_NaN();
-  c.student_input = make_tensor(DType::bf16, {3, 4}, input);
-  write_case(folder / "nan", c);
+  write_case(folder / "nan", three_tokens(input));
   for (const std::string tier : {"double", "certified"}) {
     const Finished finished = run({"loss", folder / "nan", "--tier", tier, "--json"});
     EXPECT_EQ(finished.status, 0) << finished.err;
@@ -188,17 +193,24 @@ TEST(Cli, NanAndInfinityAreStringsInJson) {
 // Fault: a norm of a gradient that forgets the NaN of one token at the next one, and says 0.
 TEST(Cli, NormOfAGradientWithNanIsNan) {
   const TemporaryFolder folder;
-  CaseSpec spec;
-  spec.family = 2;
-  spec.tokens = 3;
-  spec.student_hidden = 1;
-  spec.vocab = 5;
-  Case c = make_case(spec);
-  c.student_input = make_tensor(DType::bf16, {3, 1}, {std::numeric_limits<double>::quiet_NaN(), 1, 1});
+  Case c = three_tokens({std::numeric_limits<double>::quiet_NaN(), 1, 1});
   c.labels = {0, c.options.ignore_index, c.options.ignore_index};  // whose gradients are 0
   write_case(folder / "nan", c);
   const Finished finished = run({"loss", folder / "nan", "--grad", "--json"});
   EXPECT_EQ(json::parse(finished.out)["norms"]["student_input_grad"], "nan") << finished.out;
+}
+
+// Fault: an answer of which nothing is judged that counts as kept.
+TEST(Cli, NothingJudgedIsNoVerdict) {
+  const TemporaryFolder folder;
+  const Case c = three_tokens({std::numeric_limits<double>::infinity(), 1, 1});  // gradients are not judged
+  write_case(folder / "case", c);
+  CaseResult result;
+  result.student_input_grad = make_tensor(DType::f64, {3, 1}, {0, 0, 0});
+  write_result(folder / "result", result);
+  const Finished finished = run({"check", folder / "case", folder / "result"});
+  EXPECT_EQ(finished.status, 2) << finished.out << finished.err;
+  EXPECT_NE(finished.err.find("no verdict"), std::string::npos) << finished.err;
 }
 
 // Fault: JSON that lacks what is promised, or numbers that do not read back as the same double.
