@@ -143,14 +143,20 @@ def runs(evidence):
     for where in ("nccl", "loopback"):
         tools = {name.rpartition("-")[2]: entry for name, entry in evidence["sanitizers"].items() if name.startswith(where)}
         if tools:
-            text = ", ".join(f"{tool} {'did not end' if entry['errors'] is None else entry['errors']}"
-                             for tool, entry in tools.items())
+            text = ", ".join(f"{tool} {errors(entry)}" for tool, entry in tools.items())
             each = ", a process for each rank" if where == "nccl" else ""
             yield f"| errors of compute-sanitizer | {WHERE[where]}{each} | {text} |"
     for name, entry in evidence["fuzz"].items():
         where, _, ranks = name.partition("-")
         yield (f"| fuzzing | {WHERE[where]}{f', {ranks} ranks' if ranks else ''} | {entry['cases']} evaluations of "
                f"{entry['recipes']} recipes, {entry['findings']} findings |")
+
+
+def errors(entry):
+    if entry["errors"] is None:
+        return "did not end"
+    races = entry.get("races_of_cublaslt")
+    return f"{entry['errors']} (and {races} reports of cuBLASLt's own kernels)" if races else str(entry["errors"])
 
 
 def version(nccl):

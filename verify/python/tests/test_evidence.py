@@ -48,6 +48,25 @@ class Evidence(unittest.TestCase):
         self.assertEqual((fuzz["cases"], fuzz["recipes"], fuzz["findings"], fuzz["seeds"]), (40, 10, 0, [1, 2]))
         self.assertEqual(fuzz["worst_error_over_budget"], {"loss": 0.2})
 
+    def test_races_are_told_by_kernel(self):
+        """Catches: a race of this library's kernels excused with those of cuBLASLt's; a tool that lost track taken for one
+        that found nothing."""
+        cublaslt, ours = "nvjet_sm90_x+0xb20", "_ZN5fljsd5merge+0x10"
+
+        def races(*pairs):
+            reports = "".join(f"========= Error: Race reported between Read access at {a}\n"
+                              f"=========     and Write access at {b} [16 hazards]\n" for a, b in pairs)
+            return f"{reports}{RAN}========= RACECHECK SUMMARY: {len(pairs)} hazards displayed ({len(pairs)} errors)\n"
+
+        for text, errors, excused in ((races((cublaslt, cublaslt), (cublaslt, cublaslt)), 0, 2),
+                                      (races((cublaslt, cublaslt), (cublaslt, ours)), 1, 1),
+                                      (races((ours, ours)), 1, None),
+                                      (races() + "========= Internal Sanitizer Error: lost\n", None, None)):
+            self.write("san-nccl-racecheck.log", text)
+            status, found = self.run_script()
+            entry = found["sanitizers"]["nccl-racecheck"]
+            self.assertEqual((entry["errors"], entry.get("races_of_cublaslt"), status), (errors, excused, errors != 0), text)
+
     def test_what_failed_is_a_failure(self):
         """Catches: an error of one rank, a rank that did not come to its end, a finding, a test that failed: passed over."""
         for name, text in (("san-nccl-racecheck.log", 2 * RAN + "RACECHECK SUMMARY: 0 hazards\nERROR SUMMARY: 3 errors\n"),
