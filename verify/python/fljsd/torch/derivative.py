@@ -6,16 +6,17 @@ import torch
 
 
 class Differentiable(torch.autograd.Function):
-    """apply(student_input, student_weight, student_bias, run): the loss that run() returns as the first of a list, the
-    gradients of those of the three that require one following; see kernels.py. Others may hold these gradients."""
+    """apply(student_input, student_weight, student_bias, run, tensors): the loss that run(tensors) returns as the first of
+    a list, the gradients of those of the three that require one following; see kernels.py. Others may hold these
+    gradients."""
 
     owns_gradients = False
 
     @staticmethod
-    def forward(ctx, student_input, student_weight, student_bias, run):
-        loss, *grads = run()
-        ctx.save_for_backward(*grads)
-        return loss
+    def forward(ctx, student_input, student_weight, student_bias, run, tensors):
+        outputs = run(tensors)
+        ctx.save_for_backward(*outputs[1:])
+        return outputs[0]
 
     @staticmethod
     def backward(ctx, upstream):
@@ -33,7 +34,7 @@ class Differentiable(torch.autograd.Function):
             some = [at for at, result in enumerate(results) if result is not None]
             for at, result in zip(some, _Once.apply(*[results[at].detach().requires_grad_() for at in some])):
                 results[at] = result
-        return (*results, None)
+        return (*results, None, None)
 
 
 class Owner(Differentiable):

@@ -39,14 +39,10 @@ def fused_linear_jsd(student_input, student_weight, teacher_input, teacher_weigh
     known = recent.find(tensors, options)
     if known is None:
         return _unknown(tensors, options)
-    return _call(*known, tensors)
-
-
-def _call(run, wanted, tensors):
-    """Past the dispatcher: run(tensors) gives the loss and the gradients wanted."""
-    if True not in wanted:
-        return run(tensors)[0]
-    return plain_apply()(tensors[0], tensors[1], tensors[4], lambda: run(tensors))
+    run, differentiable = known
+    if differentiable:
+        return plain_apply()(student_input, student_weight, student_bias, run, tensors)
+    return run(tensors)[0]
 
 
 def _unknown(tensors, options):
@@ -63,8 +59,10 @@ def _unknown(tensors, options):
         return OPERATOR(*tensors, *options, *wanted)[0]
     run = prepare(tensors, options, wanted)
     if not autocast:  # whose dtype the guards do not know
-        recent.remember(tensors, options, (run, wanted))
-    return _call(run, wanted, tensors)
+        recent.remember(tensors, options, (run, True in wanted))
+    if True in wanted:
+        return plain_apply()(tensors[0], tensors[1], tensors[4], run, tensors)
+    return run(tensors)[0]
 
 
 _PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}

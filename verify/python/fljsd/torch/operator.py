@@ -57,14 +57,14 @@ def _fake(*arguments):
 def _autograd(*arguments):
     outputs = []
 
-    def run():
+    def run(_):
         with torch._C._AutoDispatchBelowAutograd():
             outputs.extend(OPERATOR(*arguments))
         return outputs
 
     if not any(arguments[14:]):
-        return run()
-    loss = Differentiable.apply(arguments[0], arguments[1], arguments[4], run)
+        return run(None)
+    loss = Differentiable.apply(arguments[0], arguments[1], arguments[4], run, None)
     return [loss, *outputs[1:]]
 
 

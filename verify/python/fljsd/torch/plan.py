@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import struct
 import sys
 
@@ -17,23 +18,10 @@ from . import layout
 FIELDS = [name for name, _ in Tensors._fields_]
 GRADIENT_FIELDS = "student_input_grad", "student_weight_grad", "student_bias_grad"
 GRADIENTS = library.INPUT_GRAD, library.WEIGHT_GRAD, library.BIAS_GRAD
-NO_OUTPUTS = [0] * (len(FIELDS) - FIELDS.index("loss"))
-PACKED = struct.Struct(f"{len(FIELDS)}Q")  # the bytes of Tensors, in a third of the time: its size, then addresses
+SIZE = ctypes.sizeof(Tensors)
+address = torch.Tensor.data_ptr
 AUTO = "fused"  # with gradients, it chooses by the memory budget whether to store the logits
 CODES = {torch.bfloat16: library.BF16, torch.float16: library.F16, torch.float32: library.F32}
-
-
-def _models_of(wanted):
-    """The inputs that outputs are laid out as, as a rule; the loss as none."""
-    return None, *[at for at, want in zip((0, 1, 4), wanted) if want]
-
-
-def _maker(shape, strides, dtype, at, given, device) -> tuple:
-    """How an output is allocated: by a function, or, in less host time, by empty_like() of an input, and which one. Not
-    like an empty input, whose strides mean nothing."""
-    if at is not None and given[at] is not None and given[at][:3] == (dtype, shape, strides) and 0 not in shape:
-        return None, at
-    return functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device), at
 
 
 def config_fields(at, options, wanted) -> dict:
@@ -81,12 +69,15 @@ class Plan:
         self.workspace_bytes = size.value
         self._run = load.fljsd_forward_backward if config.gradients else load.fljsd_forward
         per_token = options.reduction == "none"
-        self._makers = [_maker(*output, at, given, device)
-                        for output, at in zip(layout.output_layouts(given, per_token, wanted), _models_of(wanted))]
-        # Where the addresses of the outputs go, among those of fljsd_tensors.
-        names = "token_loss" if per_token else "loss", *[name for name, want in zip(GRADIENT_FIELDS, wanted) if want]
-        self._slots = [FIELDS.index(name) - 1 for name in names]
-        self._vectors = any(vector is not None for vector in given[4:])
+        self._makers = [functools.partial(torch.empty_strided, shape, strides, dtype=dtype, device=device)
+                        for shape, strides, dtype in layout.output_layouts(given, per_token, wanted)]
+        outputs = "token_loss" if per_token else "loss", *[n for n, want in zip(GRADIENT_FIELDS, wanted) if want]
+        there = [name for name, fields in zip(layout.NAMES, given) if fields is not None]
+        self._vectors = len(there) > 4
+        self._present = operator.itemgetter(*map(layout.NAMES.index, there))
+        # The bytes of Tensors from its size and the addresses that are not null, in a third of the time that it takes.
+        fields = {FIELDS[0], *there, *outputs}
+        self._pack = struct.Struct("".join(["Q" if name in fields else "8x" for name in FIELDS])).pack
 
     def describe(self) -> str:
         return self._library.fljsd_plan_describe(self._handle).decode()
@@ -96,18 +87,16 @@ class Plan:
         if self._index != _C._cuda_getDevice():
             with torch.cuda.device(self._index):
                 return self.run(tensors)
-        outputs = [torch.empty_like(tensors[at]) if make is None else make() for make, at in self._makers]
+        outputs = [make() for make in self._makers]
+        tensors = self._present(tensors)
         if self._vectors:  # small enough to be copied where they have gaps; the name keeps the copies alive
-            tensors = *tensors[:4], *[None if t is None else t.contiguous() for t in tensors[4:]]
+            tensors = *tensors[:4], *[t.contiguous() for t in tensors[4:]]
         stream = _C._cuda_getCurrentRawStream(self._index)  # as current_stream(), without an object
         # From the caching allocator, as torch.cuda.caching_allocator_alloc() does it, without making a tensor. It hands
         # the bytes out again only to work that is enqueued on this stream later.
         workspace = _C._cuda_cudaCachingAllocator_raw_alloc(self.workspace_bytes, stream)
-        addresses = [0 if t is None else t.data_ptr() for t in tensors]
-        addresses += NO_OUTPUTS
-        for slot, output in zip(self._slots, outputs):
-            addresses[slot] = output.data_ptr()
-        status = self._run(self._handle, PACKED.pack(PACKED.size, *addresses), workspace, self.workspace_bytes, stream)
+        packed = self._pack(SIZE, *map(address, tensors), *map(address, outputs))
+        status = self._run(self._handle, packed, workspace, self.workspace_bytes, stream)
         _C._cuda_cudaCachingAllocator_raw_delete(workspace)
         if status != 0:
             library.check(status)
