@@ -64,10 +64,12 @@ std::vector<WaypointPipeline> waypoints(const Pipeline& target) {
 
 Errors distance(const Result& from, const Result& to, const Result& truth) {
   Errors errors;
-  if (truth.loss) errors.loss = relative(absolute_error(*from.loss, *to.loss), std::abs(*truth.loss));
+  if (truth.loss && to.loss)
+    errors.loss = relative(absolute_error(*from.loss, *to.loss), std::abs(*truth.loss));
   const auto is_finite = [](double loss) { return std::isfinite(loss); };
-  if (std::all_of(truth.token_loss.begin(), truth.token_loss.end(), is_finite))
+  if (!to.token_loss.empty() && std::all_of(truth.token_loss.begin(), truth.token_loss.end(), is_finite))
     errors.token_loss = vector_error(from.token_loss, to.token_loss).max;
+  if (to.student_input_grad.size() == 0) return errors;
   errors.student_input_grad =
       relative_l2(from.student_input_grad, to.student_input_grad, truth.student_input_grad);
   errors.median_token_grad =

@@ -24,7 +24,7 @@ struct WaypointPipeline {
 std::vector<WaypointPipeline> waypoints(const Pipeline& target);
 
 // Errors of `result` in the four numbers of Errors; the distance of two results when `from` is not the truth.
-// All are relative to the truth. `from`, `to` and `truth` have the same parts.
+// All are relative to the truth. `from` has the parts of `truth`; what `to` lacks is absent.
 Errors distance(const Result& from, const Result& to, const Result& truth);
 
 // What an answer of all zeros scores.

@@ -43,7 +43,7 @@ std::string utc_now() {
 bool AuditReport::pass() const {
   const auto workload_passes = [](const WorkloadReport& workload) {
     return std::all_of(workload.candidates.begin(), workload.candidates.end(),
-                       [](const CandidateReport& candidate) { return candidate.verdict.pass(); }) &&
+                       [](const CandidateReport& candidate) { return candidate.pass(); }) &&
            std::all_of(workload.certified.begin(), workload.certified.end(),
                        [](const CertifiedToken& token) { return token.kept(); }) &&
            (!workload.tensor_core || workload.tensor_core->kept());
@@ -52,16 +52,17 @@ bool AuditReport::pass() const {
          std::all_of(in_depth.begin(), in_depth.end(), workload_passes);
 }
 
-AuditReport run_audit(const AuditPlan& plan, const OnStep& on_step) {
+AuditReport run_audit(const AuditPlan& plan, const Programs& programs, const OnStep& on_step) {
   AuditReport report;
   const std::vector<Workload>& any = plan.survey.empty() ? plan.in_depth : plan.survey;
   const DType inputs = any.empty() ? DType::bf16 : any.front().spec.dtype;
   for (const RoundingModel& model : plan.candidates)
     report.candidates.push_back(candidate_info(model, inputs));
+  for (const Program& program : programs) report.candidates.push_back(candidate_info(program));
   for (const Workload& workload : plan.survey)
-    report.survey.push_back(judge_workload(workload, plan.candidates, on_step));
+    report.survey.push_back(judge_workload(workload, plan.candidates, programs, on_step));
   for (const Workload& workload : plan.in_depth)
-    report.in_depth.push_back(judge_workload(workload, plan.candidates, on_step));
+    report.in_depth.push_back(judge_workload(workload, plan.candidates, programs, on_step));
   return report;
 }
 

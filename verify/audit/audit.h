@@ -8,8 +8,9 @@
 
 namespace fljsd {
 
-// Everything but `run` of the report. Workloads are judged one after the other and freed between.
-AuditReport run_audit(const AuditPlan& plan, const OnStep& on_step);
+// Everything but `run` of the report. Workloads are judged one after the other and freed between. `programs`:
+// made of plan.programs, which names them in the report.
+AuditReport run_audit(const AuditPlan& plan, const Programs& programs, const OnStep& on_step);
 
 // The processor, threads, date and memory of this process; what only the caller knows is left empty.
 RunRecord record_run();

@@ -67,7 +67,7 @@ std::vector<BrokenClass> broken_classes(const AuditReport& report) {
     for (const WorkloadReport& workload : *part) {
       for (const CandidateReport& candidate : workload.candidates) {
         const VerdictRow* row = candidate.verdict.worst();
-        if (candidate.verdict.pass() || !row) continue;
+        if (candidate.verdict.pass() || !row) continue;  // who broke down has no rows: no_answers()
         auto found = std::find_if(all.begin(), all.end(),
                                   [&](const BrokenClass& f) { return f.candidate == candidate.name; });
         if (found == all.end())
@@ -78,6 +78,26 @@ std::vector<BrokenClass> broken_classes(const AuditReport& report) {
           found->worst = row;
           found->family = workload.info.family;
         }
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<NoAnswer> no_answers(const AuditReport& report) {
+  std::vector<NoAnswer> all;
+  for (const auto* part : {&report.survey, &report.in_depth}) {
+    for (const WorkloadReport& workload : *part) {
+      for (const CandidateReport& candidate : workload.candidates) {
+        if (candidate.no_answer.empty()) continue;
+        auto found = std::find_if(all.begin(), all.end(), [&](const NoAnswer& n) {
+          return n.candidate == candidate.name && n.broke_down == candidate.broke_down &&
+                 (n.why == candidate.no_answer || n.broke_down);
+        });
+        if (found == all.end())
+          found = all.insert(all.end(), {candidate.name, candidate.no_answer, candidate.broke_down, {}, 0});
+        found->families.insert(workload.info.family);
+        ++found->cases;
       }
     }
   }

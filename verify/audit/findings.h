@@ -31,6 +31,16 @@ struct NotFinite {
 };
 std::vector<NotFinite> not_finite(const AuditReport& report);
 
+// A candidate that had no answer, and why: the same for all these cases, or the first of several ways of
+// breaking down.
+struct NoAnswer {
+  std::string candidate, why;
+  bool broke_down = false;  // CandidateReport::broke_down
+  std::set<std::string> families;
+  int cases = 0;
+};
+std::vector<NoAnswer> no_answers(const AuditReport& report);
+
 // "a", "a and b", "a, b and c"
 std::string listed(const std::vector<std::string>& names);
 

@@ -104,7 +104,7 @@ std::vector<CertifiedToken> certify_rows(const Workload& workload, const Problem
 }  // namespace
 
 WorkloadReport judge_workload(const Workload& workload, std::span<const RoundingModel> candidates,
-                              const OnStep& on_step) {
+                              const Programs& programs, const OnStep& on_step) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string title(find_family(workload.spec.family).name);
   const auto step = [&](const char* what) { on_step(fmt::format("{}: {}", title, what)); };
@@ -139,13 +139,20 @@ WorkloadReport judge_workload(const Workload& workload, std::span<const Rounding
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const RoundingModel& candidate = candidates[i];
     const Result& result = results[runs[i].own];
-    report.candidates.push_back({candidate.name, candidate.description,
-                                 distance(truth.result, result, truth.result),
-                                 judge(budgets, truth, result, candidate.accuracy_class)});
+    CandidateReport& judged = report.candidates.emplace_back();
+    judged.name = candidate.name;
+    judged.description = candidate.description;
+    judged.errors = distance(truth.result, result, truth.result);
+    judged.verdict = judge(budgets, truth, result, candidate.accuracy_class);
     if (!workload.attribution) continue;
     std::vector<const Result*> on_the_way;
     for (const std::size_t run : runs[i].waypoint_runs) on_the_way.push_back(&results[run]);
     report.attributions.push_back(attribute(candidate.name, runs[i].waypoints, on_the_way, truth.result));
+  }
+
+  for (const Program& program : programs) {
+    step(program.name.c_str());
+    report.candidates.push_back(judge_program(program, c, truth, budgets, workload.weight_rows));
   }
 
   if (!workload.certified_rows.empty()) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "verify/audit/plan.h"
+#include "verify/audit/programs.h"
 #include "verify/audit/report.h"
 
 namespace fljsd {
@@ -14,8 +15,9 @@ namespace fljsd {
 // Told what is being computed, whenever that changes.
 using OnStep = std::function<void(const std::string&)>;
 
-// Memory at most: the case, about 1 GiB, and the gradients of each distinct pipeline.
+// Models first, then programs. Memory at most: the case, about 1 GiB, and the gradients of each distinct
+// pipeline; with programs three cases and one whole weight gradient in float64.
 WorkloadReport judge_workload(const Workload& workload, std::span<const RoundingModel> candidates,
-                              const OnStep& on_step);
+                              const Programs& programs, const OnStep& on_step);
 
 }  // namespace fljsd

@@ -97,8 +97,7 @@ AuditPlan make_plan(const AuditRequest& request) {
       plan.candidates.push_back(model);
   }
   for (const std::string& candidate : request.candidates)
-    if (!find_rounding_model(candidate))
-      throw InvalidProblem(fmt::format("there is no candidate '{}'.", candidate));
+    if (!find_rounding_model(candidate)) plan.programs.push_back(candidate);
 
   std::vector<const Family*> surveyed, deep;
   const Depth depth = depth_of(request.effort);

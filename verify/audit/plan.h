@@ -20,8 +20,9 @@ enum class Effort {
 
 // What was asked for.
 struct AuditRequest {
-  std::vector<std::string> families;    // names or numbers; empty: all in the survey, the usual ones in depth
-  std::vector<std::string> candidates;  // names; empty: all
+  std::vector<std::string> families;  // names or numbers; empty: all in the survey, the usual ones in depth
+  // Names of rounding models, or what else make_candidate() takes; empty: all models.
+  std::vector<std::string> candidates;
   std::optional<Index> tokens, hidden, vocab;  // of the workloads in depth
   std::uint64_t seed = 0;
   Effort effort = Effort::standard;
@@ -37,10 +38,12 @@ struct Workload {
 
 struct AuditPlan {
   std::vector<RoundingModel> candidates;
+  std::vector<std::string>
+      programs;  // specifications of candidates that are no models, to be judged like them
   std::vector<Workload> survey, in_depth;
 };
 
-// Throws InvalidProblem, one sentence, for a family or candidate that does not exist.
+// Throws InvalidProblem, one sentence, for a family that does not exist.
 AuditPlan make_plan(const AuditRequest& request);
 
 // `count` of the numbers 0 .. size-1, ascending, all equally likely to be chosen; all of them if count >=

@@ -32,6 +32,10 @@ void add_rows(std::string& csv, const char* part, const WorkloadReport& workload
                   info.student_hidden, info.teacher_hidden, info.vocab, info.dtype, field(info.strength),
                   info.beta, info.temperature, info.seed);
   for (const CandidateReport& candidate : workload.candidates) {
+    if (!candidate.no_answer.empty())
+      csv += fmt::format("{},no-answer,{},{},,,{},,,,,,,0,{}\n", inputs, field(candidate.name),
+                         name(candidate.verdict.accuracy_class), field(candidate.no_answer),
+                         candidate.pass() ? 1 : 0);
     for (const VerdictRow& row : candidate.verdict.rows) {
       csv += fmt::format("{},verdict,{},{},,{},{},{},{},{},,{},{},{},{}\n", inputs, field(candidate.name),
                          name(candidate.verdict.accuracy_class), row.quantity, field(row.measure),

@@ -30,7 +30,9 @@ std::string error_table(const WorkloadReport& workload, int width) {
     std::vector<Cell> row = error_cells(candidate.name, candidate.errors);
     const VerdictRow* worst = candidate.verdict.worst();
     row.push_back(worst ? short_number(worst->ratio, 2) : "-");
-    row.push_back(candidate.verdict.pass() ? Cell("kept", Style::good) : Cell("BROKEN", Style::bad));
+    row.push_back(!candidate.pass()             ? Cell("BROKEN", Style::bad)
+                  : candidate.no_answer.empty() ? Cell("kept", Style::good)
+                                                : Cell("no answer", Style::dim));
     table.add(std::move(row));
   }
   return table.text(2, width);

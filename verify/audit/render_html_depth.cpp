@@ -54,8 +54,8 @@ Markup error_table(const WorkloadReport& workload) {
     const CandidateReport& candidate = workload.candidates[i];
     const VerdictRow* worst = candidate.verdict.worst();
     add(candidate_label(i, candidate), candidate.errors,
-        number_cell(worst ? std::optional(worst->ratio) : std::nullopt),
-        {verdict_label(candidate.verdict.pass()), "nowrap"}, false);
+        number_cell(worst ? std::optional(worst->ratio) : std::nullopt), {verdict_label(candidate), "nowrap"},
+        false);
   }
   return table.markup();
 }

@@ -141,6 +141,11 @@ Markup candidate_label(std::size_t candidate, const CandidateReport& report) {
                  {marker_key(candidate, report.verdict.accuracy_class), " ", report.name});
 }
 
+Markup verdict_label(const CandidateReport& report) {
+  if (report.pass() && !report.no_answer.empty()) return element("span", {{"class", "verdict"}}, "no answer");
+  return verdict_label(report.pass());
+}
+
 Markup verdict_label(bool pass) {
   return element("span", {{"class", pass ? "verdict good" : "verdict bad"}}, pass ? "✓ kept" : "✕ BROKEN");
 }

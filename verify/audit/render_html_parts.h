@@ -60,6 +60,8 @@ Markup candidate_label(std::size_t candidate, const CandidateReport& report);
 
 // "✓ kept", "✕ BROKEN"
 Markup verdict_label(bool pass);
+// The same, or that there was no answer to judge.
+Markup verdict_label(const CandidateReport& report);
 
 // The lines of an axis behind a drawing that is `height` high, and a row of labels for below or above it.
 Markup axis_lines(const LogAxis& axis, double height);

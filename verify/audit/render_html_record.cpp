@@ -35,16 +35,23 @@ Markup rounding_section(const AuditReport& report) {
         {element("span", {{"class", "candidate"}}, {marker_key(i, info.accuracy_class), " ", info.name}),
          "nowrap"}};
     for (const RoundingPlace& place : info.places) row.push_back(format_cell(place.format));
+    if (!info.is_model) {
+      row.resize(row.size() + 3, {"", ""});
+      table.add(std::move(row));
+      continue;
+    }
     row.push_back({info.formula, ""});
     row.push_back({info.chunked_weight_grad ? "in chunks" : "at once", ""});
     row.push_back({info.guarded ? "0" : "NaN", info.guarded ? "" : "bad"});
     table.add(std::move(row));
   }
-  return section("rounding", "Where does each pipeline round?",
-                 {table.markup("formats"),
-                  note("A weight gradient summed in chunks of tokens is rounded to its format after each "
-                       "chunk. 0 · (−∞): "
-                       "what the candidate makes of the term of an entry whose probability is 0.")});
+  return section(
+      "rounding", "Where does each pipeline round?",
+      {table.markup("formats"),
+       note("A weight gradient summed in chunks of tokens is rounded to its format after each "
+            "chunk. 0 · (−∞): "
+            "what the candidate makes of the term of an entry whose probability is 0. Nothing is known of a "
+            "program but its answers.")});
 }
 
 Markup terms_section() {

@@ -54,8 +54,8 @@ Markup ratios_section(const AuditReport& report) {
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       std::optional<double> worst;
       for (const WorkloadReport* workload : cases)
-        if (const VerdictRow* found = workload->candidates[c].verdict.worst())
-          worst = std::max(worst.value_or(0), found->ratio);
+        if (const auto found = worst_ratio(workload->candidates[c]))
+          worst = std::max(worst.value_or(0), *found);
       row.push_back(ratio_cell(worst));
     }
     table.add(std::move(row));
@@ -67,7 +67,8 @@ Markup ratios_section(const AuditReport& report) {
       "ratios", "Is every promise kept? Test ratios by input family",
       {paragraph("The test ratio is the error over the budget of the class that a candidate declares. Up to "
                  "1 the promise is kept; ✕ marks what breaks it. A dash: nothing bounds the class there, "
-                 "because its format may overflow. Shades: above 0.03, above 0.3."),
+                 "because its format may overflow, or the candidate lacks what the cases need. Shades: above "
+                 "0.03, above 0.3."),
        table.markup("ratios"), note({"Cases of each family: ", shapes, "."})});
 }
 

@@ -38,7 +38,7 @@ std::vector<Standing> standings(const AuditReport& report) {
                              [&](const Standing& s) { return s.report->name == candidate.name; });
       if (at == all.end()) at = all.insert(all.end(), Standing{&candidate, i, 0, 0, nullptr, ""});
       ++at->cases;
-      at->broken += candidate.verdict.pass() ? 0 : 1;
+      at->broken += candidate.pass() ? 0 : 1;
       for (const VerdictRow& row : candidate.verdict.rows) {
         if (!row.judged || !std::isfinite(row.ratio) || (at->worst && row.ratio <= at->worst->ratio))
           continue;
@@ -143,10 +143,17 @@ Markup verdict_header(const AuditReport& report) {
   if (Markup reasons = why(report, all); !reasons.empty()) cards += card("Why it fails", reasons);
   std::vector<std::string> summary = audit_summary(report);
   Markup judged = paragraph(summary.front());
-  if (!report.candidates.empty())
-    judged += paragraph(
-        "Candidates are CPU models of where each pipeline rounds: what its roundings cost, not what one "
-        "particular device returns.");
+  std::vector<std::string> models, programs;
+  for (const CandidateInfo& info : report.candidates)
+    (info.is_model ? models : programs).push_back(info.name);
+  if (!models.empty())
+    judged +=
+        paragraph(fmt::format("{} CPU models of where each pipeline rounds: what its roundings cost, not "
+                              "what one particular device returns.",
+                              programs.empty() ? "Candidates are" : "Most candidates, but not all, are"));
+  if (!programs.empty())
+    judged += paragraph(fmt::format("Of {} the answers themselves were judged, from wherever {}.",
+                                    listed(programs), programs.size() == 1 ? "it ran" : "they ran"));
   cards += card("What was judged", judged);
   cards += card("The truth", truth_card(report));
   out += element("div", {{"class", "cards"}}, cards);

@@ -41,7 +41,8 @@ Json to_json(const CandidateInfo& info) {
           {"formula", info.formula},
           {"keeps_in", std::move(places)},
           {"weight_grad_summed_over_chunks", info.chunked_weight_grad},
-          {"steps_around_0_times_infinity", info.guarded}};
+          {"steps_around_0_times_infinity", info.guarded},
+          {"is_model", info.is_model}};
 }
 
 Json to_json(const WorkloadInfo& info) {
@@ -73,6 +74,8 @@ Json to_json(const Errors& errors) {
 Json to_json(const CandidateReport& candidate) {
   return {{"name", candidate.name},
           {"description", candidate.description},
+          {"no_answer", candidate.no_answer.empty() ? Json() : Json(candidate.no_answer)},
+          {"broke_down", candidate.broke_down},
           {"errors", to_json(candidate.errors)},
           {"verdict", to_json(candidate.verdict)}};
 }

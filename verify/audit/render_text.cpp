@@ -86,14 +86,12 @@ std::string survey_text(const std::vector<WorkloadReport>& survey, int width) {
       "Test ratio: error over the budget of the class that a candidate declares, the worst of all "
       "quantities and of each family's cases. Up to 1 the promise is kept; inf is NaN or infinity where the "
       "truth is "
-      "finite; a dash where nothing bounds the class, which may overflow there.",
+      "finite, or no answer where there should be one; a dash where nothing bounds the class, which may "
+      "overflow "
+      "there, or where the candidate lacks what the cases need.",
       width);
   out += family_table(
-      survey,
-      [](const CandidateReport& c) -> std::optional<double> {
-        const VerdictRow* worst = c.verdict.worst();
-        return worst ? std::optional(worst->ratio) : std::nullopt;
-      },
+      survey, worst_ratio,
       [](const std::optional<double>& ratio) -> Cell {
         if (!ratio) return {"-", Style::dim};
         return {short_number(*ratio, 2), *ratio <= 1 ? Style::plain : Style::bad};
@@ -128,7 +126,7 @@ std::string audit_text(const AuditReport& report, int width) {
   std::string out;
   const std::vector<WorkloadReport>& any = report.survey.empty() ? report.in_depth : report.survey;
   if (!any.empty()) {
-    out += styled(Style::bold, "Candidates, the class each declares, and what they are models of") + '\n';
+    out += styled(Style::bold, "Candidates, the class each declares, and what it is (a model of)") + '\n';
     out += candidates_text(any.front().candidates, width);
   }
   out += survey_text(report.survey, width);

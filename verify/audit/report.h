@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct CandidateInfo {
   std::string formula;                                        // "log mixture"
   bool chunked_weight_grad = false;                           // Chunking::by_sizes
   bool guarded = true;                                        // see Pipeline::guarded
+  bool is_model = true;  // false: a program, of which nothing is known but what it declares and answers
 };
 
 // The inputs of one workload.
@@ -78,7 +80,18 @@ struct CandidateReport {
   std::string name, description;
   Errors errors;
   Verdict verdict;  // by the class that the candidate declares
+  // Why there is nothing to judge; empty if there is. Errors and rows of the verdict are then absent.
+  std::string no_answer;
+  bool broke_down = false;  // it should have had an answer: not merely that it lacks what the case needs
+  bool pass() const { return verdict.pass() && !broke_down; }
 };
+
+// The largest test ratio of what was judged; infinite where it broke down, absent where nothing was judged.
+inline std::optional<double> worst_ratio(const CandidateReport& candidate) {
+  if (candidate.broke_down) return std::numeric_limits<double>::infinity();
+  const VerdictRow* worst = candidate.verdict.worst();
+  return worst ? std::optional(worst->ratio) : std::nullopt;
+}
 
 // One step on the way from float64 throughout to a candidate's arithmetic.
 struct AttributionStep {

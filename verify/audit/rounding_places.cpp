@@ -49,4 +49,15 @@ CandidateInfo candidate_info(const RoundingModel& model, DType input) {
   return info;
 }
 
+CandidateInfo candidate_info(const Program& program) {
+  CandidateInfo info;
+  info.name = program.name;
+  info.description = program.candidate->name();
+  info.accuracy_class = program.candidate->declaration().accuracy_class;
+  info.places = candidate_info(rounding_models().front(), DType::bf16).places;
+  for (RoundingPlace& place : info.places) place.format.clear();
+  info.is_model = false;
+  return info;
+}
+
 }  // namespace fljsd

@@ -53,7 +53,17 @@ std::vector<std::string> broken_promises(const AuditReport& report) {
                     group.candidates.size() == 1 ? "returns" : "return"));
     sentences.insert(sentences.end(), group.causes.begin(), group.causes.end());
   }
+  const std::vector<NoAnswer> silent = no_answers(report);
+  const auto sentence = [](const NoAnswer& n) {
+    return fmt::format("{} gave no answer to {} of {} inputs: {}.", n.candidate,
+                       counted(static_cast<std::size_t>(n.cases), "case", "cases"),
+                       listed({n.families.begin(), n.families.end()}), n.why);
+  };
+  for (const NoAnswer& n : silent)
+    if (n.broke_down) sentences.push_back(sentence(n));
   if (sentences.empty()) sentences.push_back("Every candidate keeps the class it declares.");
+  for (const NoAnswer& n : silent)
+    if (!n.broke_down) sentences.push_back(sentence(n));
   return sentences;
 }
 

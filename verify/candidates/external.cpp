@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
 
@@ -32,9 +32,15 @@ fs::path make_folder() {
   return name;
 }
 
+// At once: a case of the published size has 2 GB. Shorter where the file cannot be read to its end.
 std::string bytes_of(const fs::path& path) {
+  std::error_code gone;
+  const std::uintmax_t size = fs::file_size(path, gone);
+  std::string bytes(gone ? 0 : size, '\0');
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return bytes;
 }
 
 // The start of a line, for messages.

@@ -22,8 +22,15 @@ struct AuditOptions {
   bool quick = false, full = false;
   Index tokens = 0, hidden = 0, vocab = 0;
   const CLI::Option *has_tokens = nullptr, *has_hidden = nullptr, *has_vocab = nullptr;
+  double timeout = 600;
   std::string json, csv, html;
 };
+
+std::vector<std::string> names_of(const std::vector<RoundingModel>& models) {
+  std::vector<std::string> names;
+  for (const RoundingModel& model : models) names.emplace_back(model.name);
+  return names;
+}
 
 int run(AuditOptions& options, const std::string& command_line) {
   AuditRequest& request = options.request;
@@ -35,12 +42,13 @@ int run(AuditOptions& options, const std::string& command_line) {
   // Before minutes of work, not after them.
   const bool json_to_stdout = options.json == "-";
   require_outputs({{"--json", options.json, true}, {"--csv", options.csv}, {"--html", options.html}});
+  const Programs programs = make_programs(plan.programs, names_of(plan.candidates), options.timeout);
 
   const auto begin = std::chrono::steady_clock::now();
   AuditReport report;
   {
     Progress progress;
-    report = run_audit(plan, [&](const std::string& what) { progress.step(what); });
+    report = run_audit(plan, programs, [&](const std::string& what) { progress.step(what); });
   }
   report.run = record_run();
   report.run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -74,19 +82,27 @@ Action setup_audit(CLI::App& app) {
     family_names.push_back(std::to_string(family.number));
   }
   for (const RoundingModel& model : rounding_models()) candidate_names.emplace_back(model.name);
+  const std::string models = fmt::format("{}", fmt::join(candidate_names, ", "));
+  for (const CandidateEntry& entry : list_candidates())
+    if (!find_rounding_model(entry.name)) candidate_names.push_back(entry.name);
 
   app.footer(
-      "Judges CPU models of where published pipelines round: on small cases of every input family,\n"
-      "then in depth at the published size, with gradients, certified losses of a few tokens, and what\n"
-      "each rounding step costs. Exit status 1 if a candidate breaks the class it declares.");
+      "Judges CPU models of where published pipelines round, or programs and GPU stages: on small cases\n"
+      "of every input family, then in depth at the published size, with gradients, certified losses of\n"
+      "a few tokens, and what each rounding step of a model costs. At that size a program gets a case\n"
+      "of 2 GB. Exit status 1 if a candidate breaks the class it declares.");
   app.add_option(
          "--family", request.families,
          "Only this family (name or number; may be repeated), in the survey and in depth; fljsd gen --list "
          "shows them")
       ->check(one_of("family", family_names));
   app.add_option("--candidate", request.candidates,
-                 fmt::format("Only this candidate (may be repeated): {}", fmt::join(candidate_names, ", ")))
-      ->check(one_of("candidate", candidate_names));
+                 fmt::format("Only this candidate (may be repeated): {}; exec:COMMAND for a program of yours "
+                             "(docs/verify_your_kernel.md); or another that fljsd fuzz --list shows",
+                             models))
+      ->check([known = one_of("candidate", candidate_names)](const std::string& name) {
+        return name.starts_with("exec:") || name.starts_with("zoo:") ? std::string() : known(name);
+      });
   options->has_tokens =
       app.add_option("--tokens", options->tokens,
                      "Tokens of the workloads in depth, all judged; default: a sample of 1024")
@@ -97,6 +113,9 @@ Action setup_audit(CLI::App& app) {
       app.add_option("--vocab", options->vocab,
                      "Their vocabulary; default 128256. The survey is never larger than these three")
           ->check(whole_number(1));
+  app.add_option("--timeout", options->timeout,
+                 "Seconds that an exec: candidate may take for one case; default 600")
+      ->check(real_number(0.001, 1e6));
   app.add_option("--seed", request.seed, "Of all inputs and samples; default 0")->check(whole_number(0));
   const auto quick = app.add_flag("--quick", options->quick,
                                   "8 tokens of the published workload in depth: about half a minute");

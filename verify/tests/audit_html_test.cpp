@@ -297,7 +297,7 @@ TEST(Findings, ExplainsTheUnguardedModels) {
   AuditPlan plan = make_plan(request);
   plan.in_depth.clear();
   for (Workload& workload : plan.survey) workload.spec.strength = workload.spec.family == 6 ? infinity : 0.5;
-  const AuditReport report = run_audit(plan, [](const std::string&) {});
+  const AuditReport report = run_audit(plan, {}, [](const std::string&) {});
   const std::vector<NotFinite> groups = not_finite(report);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(groups[0].candidates, std::vector<std::string>{"liger"});

@@ -222,7 +222,7 @@ TEST(AuditReport, ATruthOfZeroHasAbsoluteErrorsEverywhere) {
   request.tokens = 4;
   request.hidden = 16;
   request.vocab = 64;
-  const AuditReport report = run_audit(make_plan(request), [](const std::string&) {});
+  const AuditReport report = run_audit(make_plan(request), {}, [](const std::string&) {});
   const auto json = nlohmann::json::parse(audit_json(report).dump());
   EXPECT_EQ(json.dump().find("\"inf\""), std::string::npos);
   const auto& verdict = json["survey"][0]["candidates"][0]["verdict"];
@@ -257,7 +257,7 @@ TEST(AuditReport, TextFitsEightyColumns) {
   request.tokens = 4;
   request.hidden = 16;
   request.vocab = 64;
-  AuditReport report = run_audit(make_plan(request), [](const std::string&) {});
+  AuditReport report = run_audit(make_plan(request), {}, [](const std::string&) {});
   report.run = record_run();
   std::string line;
   for (const char c : audit_text(report, 80)) {
@@ -281,7 +281,7 @@ TEST(Audit, RoundedLogitsCostGradientsAndNotTheLoss) {
   request.vocab = 500;
   AuditPlan plan = make_plan(request);
   plan.survey.clear();
-  const AuditReport report = run_audit(plan, [](const std::string&) {});
+  const AuditReport report = run_audit(plan, {}, [](const std::string&) {});
   const WorkloadReport& workload = report.in_depth.at(0);
   const Errors &rounded = workload.candidates.at(0).errors, &fp32 = workload.candidates.at(1).errors;
   EXPECT_LE(*rounded.loss, 0.01);

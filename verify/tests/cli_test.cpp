@@ -85,6 +85,8 @@ TEST(Cli, TyposAreRefusedWithTheNearestName) {
   expect_refusal(run({"audit", "--family", "lm-lik"}), "did you mean 'lm-like'?");
   expect_refusal(run({"audit", "--candidate", "ligre"}),
                  "--candidate: there is no candidate 'ligre'; did you mean");
+  expect_refusal(run({"audit", "--full", "--candidate", "exec:false"}),
+                 "exec:false did not introduce itself");
   expect_refusal(run({"check", "a", "b", "--class", "float-64"}), "did you mean 'float64'?");
 }
 
