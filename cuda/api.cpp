@@ -213,7 +213,7 @@ fljsd_status fljsd_plan_tune(fljsd_plan* plan, int32_t pass, const fljsd_tensors
   return guard([&] {
     const Call call =
         check_call(required("plan", plan), check_pass(pass), tensors, workspace, workspace_bytes, stream);
-    if (plan->settings.tokens == 0) return;
+    if (plan->settings.tokens == 0 && !plan->stage->takes_empty_batches()) return;
     plan->stage->tune(static_cast<fljsd_pass>(pass), call);
     check(cudaStreamSynchronize(call.stream), "tuning");
     plan->describe();

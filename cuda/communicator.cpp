@@ -29,12 +29,10 @@ class Patience {
   int turns_ = 0;
 };
 
-[[noreturn]] void fail_nccl(ncclResult_t result, ncclComm_t comm, const char* doing) {
-  const char* detail = comm == nullptr ? nullptr : nccl().get_last_error(comm);
-  std::string more = detail == nullptr || *detail == '\0' ? "" : std::string(": ") + detail;
+[[noreturn]] void fail_reported(ncclResult_t result, const char* doing, std::string more) {
   while (!more.empty() && (more.back() == '\n' || more.back() == '.')) more.pop_back();
-  fail(FLJSD_COMMUNICATION_ERROR, "NCCL reported '", nccl().get_error_string(result), "' while ", doing, more,
-       ".");
+  fail(FLJSD_COMMUNICATION_ERROR, "NCCL reported '", nccl().get_error_string(result), "' while ", doing,
+       more.empty() ? "" : ": ", more, ".");
 }
 
 [[noreturn]] void fail_time(TimeLimit limit, const char* doing) {
@@ -54,7 +52,7 @@ std::unique_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int r
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   const ncclResult_t result = nccl().comm_init_rank_config(&comm, ranks, id, rank, &config);
-  if (result != ncclSuccess && result != ncclInProgress) fail_nccl(result, nullptr, doing);
+  if (result != ncclSuccess && result != ncclInProgress) fail_reported(result, doing, "");
   std::unique_ptr<Communicator> made(new Communicator(comm, true, limit));
   made->ranks_ = ranks;
   made->rank_ = rank;
@@ -69,7 +67,7 @@ std::unique_ptr<Communicator> Communicator::adopt(ncclComm_t comm, TimeLimit lim
   for (const ncclResult_t result :
        {nccl().comm_count(comm, &made->ranks_), nccl().comm_user_rank(comm, &made->rank_),
         nccl().comm_cu_device(comm, &made->device_)}) {
-    if (result != ncclSuccess) fail_nccl(result, comm, "asking a communicator for its size");
+    if (result != ncclSuccess) fail_reported(result, "asking a communicator for its size", "");
   }
   int current = -1;
   check(cudaGetDevice(&current), "asking for the current device");
@@ -111,6 +109,26 @@ void Communicator::finalise() const {
   }
 }
 
+// What NCCL says of the work under way.
+ncclResult_t Communicator::ask() const {
+  const std::lock_guard lock(mutex_);
+  check_not_aborted_locked();
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
+  return asked != ncclSuccess ? asked : state;
+}
+
+void Communicator::fail_nccl(ncclResult_t result, const char* doing) const {
+  std::string detail;
+  {
+    const std::lock_guard lock(mutex_);
+    check_not_aborted_locked();
+    if (const char* text = nccl().get_last_error(comm_)) detail = text;
+  }
+  abort();
+  fail_reported(result, doing, detail);
+}
+
 void Communicator::settle(ncclResult_t result, const char* doing) const {
   Patience patience(limit_);
   while (result == ncclInProgress) {
@@ -119,45 +137,60 @@ void Communicator::settle(ncclResult_t result, const char* doing) const {
       fail_time(limit_, doing);
     }
     patience.rest();
-    const ncclResult_t asked = nccl().comm_get_async_error(comm_, &result);
-    if (asked != ncclSuccess) result = asked;
+    result = ask();
   }
-  if (result == ncclSuccess) return;
-  try {
-    fail_nccl(result, comm_, doing);
-  } catch (...) {
-    abort();
-    throw;
-  }
+  if (result != ncclSuccess) fail_nccl(result, doing);
 }
 
 void Communicator::check_health() const {
+  const ncclResult_t result = ask();
+  if (result != ncclSuccess && result != ncclInProgress) fail_nccl(result, "exchanging with other ranks");
+}
+
+void Communicator::check_not_aborted() const {
+  const std::lock_guard lock(mutex_);
+  check_not_aborted_locked();
+}
+void Communicator::check_not_aborted_locked() const {
   if (aborted_) {
     fail(FLJSD_COMMUNICATION_ERROR,
          "The communicator was aborted, and can only be destroyed; make new ones on all ranks.");
   }
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = nccl().comm_get_async_error(comm_, &state);
-  for (const ncclResult_t result : {asked, state}) {
-    if (result != ncclSuccess && result != ncclInProgress)
-      fail_nccl(result, comm_, "exchanging with other ranks");
-  }
 }
 
 void Communicator::abort() const {
-  if (!aborted_.exchange(true)) nccl().comm_abort(comm_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    aborted_ = true;
+  }
+  nccl().comm_abort(comm_);  // nobody uses it any more
+}
+
+template <class Call>
+void Communicator::enqueue(const char* doing, const Call& call) const {
+  check_health();
+  std::unique_lock lock(mutex_, std::defer_lock);
+  // An adopted communicator may be a blocking one: abort() from another thread is what ends its call then.
+  if (owned_) {
+    lock.lock();
+    check_not_aborted_locked();
+  }
+  const ncclResult_t result = call();
+  if (owned_) lock.unlock();
+  settle(result, doing);
 }
 
 void Communicator::all_gather(const void* send, void* receive, Index bytes, cudaStream_t stream) const {
-  check_health();
-  settle(nccl().all_gather(send, receive, static_cast<std::size_t>(bytes), ncclChar, comm_, stream),
-         "gathering from all ranks");
+  enqueue("gathering from all ranks", [&] {
+    return nccl().all_gather(send, receive, static_cast<std::size_t>(bytes), ncclChar, comm_, stream);
+  });
 }
 
 void Communicator::all_reduce_sum(float* data, Index count, cudaStream_t stream) const {
-  check_health();
-  settle(nccl().all_reduce(data, data, static_cast<std::size_t>(count), ncclFloat, ncclSum, comm_, stream),
-         "summing over all ranks");
+  enqueue("summing over all ranks", [&] {
+    return nccl().all_reduce(data, data, static_cast<std::size_t>(count), ncclFloat, ncclSum, comm_, stream);
+  });
 }
 
 std::vector<std::byte> Communicator::exchange(const void* mine, std::size_t bytes) const {
@@ -172,26 +205,31 @@ std::vector<std::byte> Communicator::exchange(const void* mine, std::size_t byte
   return result;
 }
 
+void abort_all(const std::vector<const Communicator*>& communicators) {
+  for (const Communicator* c : communicators)
+    if (c != nullptr) c->abort();
+}
+
 void wait_for(cudaStream_t stream, const std::vector<const Communicator*>& communicators, TimeLimit limit) {
-  const auto abort_all = [&] {
-    for (const Communicator* c : communicators)
-      if (c != nullptr) c->abort();
-  };
   Patience patience(limit);
   for (;;) {
     const cudaError_t state = cudaStreamQuery(stream);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check(state, "waiting for a stream");
-    cudaGetLastError();  // "not ready" is kept as the thread's last error, and is none
+    if (state != cudaSuccess && state != cudaErrorNotReady) check(state, "waiting for a stream");
+    if (state != cudaSuccess)
+      cudaGetLastError();  // "not ready" is kept as the thread's last error, and is none
     try {
-      for (const Communicator* c : communicators)
-        if (c != nullptr) c->check_health();
+      for (const Communicator* c : communicators) {
+        if (c == nullptr) continue;
+        // A stream that is done may owe that to an abort. An error reported since is that of a peer who left.
+        state == cudaSuccess ? c->check_not_aborted() : c->check_health();
+      }
     } catch (...) {
-      abort_all();
+      abort_all(communicators);
       throw;
     }
+    if (state == cudaSuccess) return;
     if (patience.is_over()) {
-      abort_all();
+      abort_all(communicators);
       fail_time(limit, "waiting for the enqueued work");
     }
     patience.rest();

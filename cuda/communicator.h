@@ -4,13 +4,14 @@
 // A communicator that create() makes is non-blocking: NCCL's calls return at once, also where a peer is
 // missing, and settle() asks until NCCL has finished with the call, at most for the time limit. Work that was
 // enqueued and whose peers do not come keeps its stream busy; wait() watches for that. Whoever runs out of
-// time aborts the communicator, which ends its kernels; it is then of no further use.
+// time, or whom NCCL tells of an error, aborts the communicator, which ends its kernels; it is then of no
+// further use.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "cuda/nccl_library.h"
@@ -45,16 +46,23 @@ class Communicator {
   static constexpr std::size_t most_exchanged = 1024;
   std::vector<std::byte> exchange(const void* mine, std::size_t bytes) const;
 
-  // Throws Failure if NCCL reports an error, or if the communicator was aborted.
+  // Throws Failure if NCCL reports an error, which aborts the communicator, or if it was aborted before.
   void check_health() const;
-  // Ends everything that is under way, on this rank. Idempotent.
+  void check_not_aborted() const;
+  // Ends everything that is under way, on this rank. Idempotent; from any thread: a call that waits for other
+  // ranks meanwhile ends with a Failure.
   void abort() const;
 
  private:
   Communicator(ncclComm_t comm, bool owned, TimeLimit limit);
   void make_scratch();
   void finalise() const;
+  template <class Call>
+  void enqueue(const char* doing, const Call& call) const;
   void settle(ncclResult_t result, const char* doing) const;
+  ncclResult_t ask() const;
+  void check_not_aborted_locked() const;
+  [[noreturn]] void fail_nccl(ncclResult_t result, const char* doing) const;
 
   ncclComm_t comm_;
   bool owned_;
@@ -64,11 +72,17 @@ class Communicator {
   // one whose kernel waits for this rank.
   void* scratch_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  mutable std::atomic<bool> aborted_{false};
+  // Held while comm_ is used: aborting frees it.
+  mutable std::mutex mutex_;
+  mutable bool aborted_ = false;
 };
 
+// Null ones are skipped.
+void abort_all(const std::vector<const Communicator*>& communicators);
+
 // Waits until the stream has done what was enqueued. When a communicator (null ones are skipped) reports an
-// error, or the limit passes, all are aborted and Failure(FLJSD_COMMUNICATION_ERROR) is thrown.
+// error or was aborted, which ends its work too, or the limit passes, all are aborted and
+// Failure(FLJSD_COMMUNICATION_ERROR) is thrown.
 void wait_for(cudaStream_t stream, const std::vector<const Communicator*>& communicators, TimeLimit limit);
 
 }  // namespace fljsd::cuda

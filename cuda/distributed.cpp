@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cuda/plan.h"
 #include "cuda/rank_agreement.h"
 #include "cuda/shard_kernels.h"
 #include "cuda/shard_sweep.h"
@@ -25,38 +26,63 @@ Settings sweep_settings(const Settings& s, Index vocab_ranks) {
   return sweep;
 }
 
+// Compares with a group (null: nobody), which hears of a refusal of this rank, and this one of theirs or of a
+// difference. The bits of all ranks, [ranks][terms].
+std::vector<std::int64_t> compare(const Communicator* communicator, const char* group,
+                                  const std::vector<Term>& terms, std::optional<Failure>& refusal) {
+  if (communicator == nullptr) return {};
+  try {
+    return agree(*communicator, group, terms, refusal.has_value());
+  } catch (const Failure& failure) {
+    if (failure.status() != FLJSD_INVALID_ARGUMENT) throw;  // not an answer
+    refusal = failure;
+    return {};
+  }
+}
+
+// The token group, where it is to be asked.
+const Communicator* asked_tokens(const RankGroups& groups) {
+  return groups.tokens_compared ? nullptr : groups.tokens;
+}
+
+// This rank's part by itself; valid_vocab is left to the vocabulary group.
+Settings check_part(fljsd_config config, const RankGroups& groups) {
+  config.valid_vocab = 0;  // counts entries of all shards
+  Settings s = check_config(config);
+  if (s.stage != "chunked-vocab") {
+    fail(FLJSD_UNSUPPORTED, "stage is \"", s.stage,
+         "\", but several GPUs are served by \"chunked-vocab\" only.");
+  }
+  for (const Communicator* c : {groups.vocab, groups.tokens}) {
+    if (c != nullptr && c->device() != s.device.ordinal) {
+      fail(FLJSD_INVALID_ARGUMENT, "device is ", s.device.ordinal,
+           ", but a communicator was made for device ", c->device(), ".");
+    }
+  }
+  if (groups.sum_weight_gradients && s.weight_grad && s.gradient_dtype != FLJSD_F32) {
+    fail(FLJSD_UNSUPPORTED, "gradient_dtype is ", name(s.gradient_dtype),
+         ", but sum_weight_gradients needs f32.");
+  }
+  if (groups.sum_weight_gradients && s.weight_grad && s.weight_grad_ld != s.student.hidden) {
+    fail(FLJSD_UNSUPPORTED, "student_weight_grad_ld is ", s.weight_grad_ld,
+         ", but sum_weight_gradients needs packed rows of ", s.student.hidden, ".");
+  }
+  s.counts_elsewhere = groups.tokens != nullptr;
+  return s;
+}
+
 }  // namespace
 
-Settings settings_of_rank(const fljsd_config& config, const RankGroups& groups) {
+Settings settings_of_rank(const fljsd_config* given, const RankGroups& groups,
+                          std::optional<Failure>& refusal) {
   Settings s;
-  std::optional<Failure> refusal;
+  fljsd_config config{};
   try {
-    fljsd_config shard = config;
-    shard.valid_vocab = 0;  // counts entries of all shards, and is checked below
-    s = check_config(shard);
-    if (s.stage != "chunked-vocab") {
-      fail(FLJSD_UNSUPPORTED, "stage is \"", s.stage,
-           "\", but several GPUs are served by \"chunked-vocab\" only.");
-    }
-    for (const Communicator* c : {groups.vocab, groups.tokens}) {
-      if (c != nullptr && c->device() != s.device.ordinal) {
-        fail(FLJSD_INVALID_ARGUMENT, "device is ", s.device.ordinal,
-             ", but a communicator was made for device ", c->device(), ".");
-      }
-    }
-    const bool sums = groups.sum_weight_gradients && (s.weight_grad || s.bias_grad);
-    if (sums && s.weight_grad && s.gradient_dtype != FLJSD_F32) {
-      fail(FLJSD_UNSUPPORTED, "gradient_dtype is ", name(s.gradient_dtype),
-           ", but sum_weight_gradients needs f32.");
-    }
-    if (sums && s.weight_grad && s.weight_grad_ld != s.student.hidden) {
-      fail(FLJSD_UNSUPPORTED, "student_weight_grad_ld is ", s.weight_grad_ld,
-           ", but sum_weight_gradients needs packed rows of ", s.student.hidden, ".");
-    }
+    config = read_struct("config", given);
+    s = check_part(config, groups);
   } catch (const Failure& failure) {
     refusal = failure;
   }
-  s.counts_elsewhere = groups.tokens != nullptr;
 
   // What both kinds of group compare.
   const std::vector<Term> common = {
@@ -66,48 +92,41 @@ Settings settings_of_rank(const fljsd_config& config, const RankGroups& groups) 
       Term::same("gradients", Index{config.gradients}),
       Term::same("valid_vocab", config.valid_vocab),
       Term::same("student_hidden", config.student_hidden),
+      Term::same("teacher_hidden", config.teacher_hidden),
   };
-  Index first_entry = 0, all_entries = s.vocab;
-  const auto compare = [&](const Communicator* communicator, const char* group, std::vector<Term> terms) {
-    std::vector<std::int64_t> values;
-    if (communicator == nullptr) return values;
-    terms.insert(terms.end(), common.begin(), common.end());
-    try {
-      values = agree(*communicator, group, terms, refusal.has_value());
-    } catch (const Failure& failure) {
-      // Told to the other group too, unless this one does not answer at all.
-      if (failure.status() == FLJSD_COMMUNICATION_ERROR) throw;
-      refusal = failure;
-    }
-    return values;
-  };
-  const std::vector<Term> of_vocab_group = {
+  std::vector<Term> of_vocab_group = {
       Term::told("vocab", s.vocab),
       Term::same("tokens", config.tokens),
       Term::same("has_labels", Index{config.has_labels != 0}),
       Term::same("ignore_index", config.ignore_index),
   };
-  const std::vector<std::int64_t> shards = compare(groups.vocab, "vocabulary", of_vocab_group);
-  if (!shards.empty()) {
-    const std::size_t terms = of_vocab_group.size() + common.size();
-    all_entries = 0;
-    for (std::size_t r = 0; r < shards.size() / terms; ++r) {
-      if (r == static_cast<std::size_t>(groups.vocab->rank())) first_entry = all_entries;
-      all_entries += shards[r * terms];
-    }
+  of_vocab_group.insert(of_vocab_group.end(), common.begin(), common.end());
+  const std::vector<std::int64_t> shards = compare(groups.vocab, "vocabulary", of_vocab_group, refusal);
+  Index first_entry = 0, all_entries = shards.empty() ? s.vocab : 0;
+  for (std::size_t r = 0; r * of_vocab_group.size() < shards.size(); ++r) {
+    if (r == static_cast<std::size_t>(groups.vocab->rank())) first_entry = all_entries;
+    all_entries += shards[r * of_vocab_group.size()];
   }
   if (!refusal && (config.valid_vocab < 0 || config.valid_vocab > all_entries)) {
     refusal = Failure(FLJSD_INVALID_ARGUMENT, "valid_vocab is " + std::to_string(config.valid_vocab) +
                                                   ", but it must be 0 (all) or in [1, " +
                                                   std::to_string(all_entries) + "], the rows of all shards.");
   }
-  compare(groups.tokens, "token",
-          {Term::same("vocab", s.vocab), Term::same("first entry of the shard", first_entry),
-           Term::same("sum_weight_gradients", Index{groups.sum_weight_gradients})});
-  if (refusal) throw *refusal;
+  std::vector<Term> of_token_group = {Term::same("vocab", s.vocab),
+                                      Term::same("first entry of the shard", first_entry),
+                                      Term::same("sum_weight_gradients", Index{groups.sum_weight_gradients})};
+  of_token_group.insert(of_token_group.end(), common.begin(), common.end());
+  compare(asked_tokens(groups), "token", of_token_group, refusal);
   const Index valid = config.valid_vocab == 0 ? all_entries : config.valid_vocab;
   s.valid_vocab = std::clamp<Index>(valid - first_entry, 0, s.vocab);
   return s;
+}
+
+// What only one group heard in the comparison gets to the whole grid: first to the ranks with the same
+// tokens, and from each of them to those with the same shard.
+void tell_refusal(const RankGroups& groups, std::optional<Failure>& refusal) {
+  compare(groups.vocab, "vocabulary", {}, refusal);
+  compare(asked_tokens(groups), "token", {}, refusal);
 }
 
 // Everything that is made once.
@@ -133,11 +152,20 @@ Distributed::Distributed(const Settings& settings, const RankGroups& groups)
   const Settings& s = settings_;
   Parts& p = *parts_;
   p.statistics.kind = divergence_kind(s.beta);
-  if (s.tokens == 0) return;
-  p.statistics = OnePassStatistics(s);
-  if (s.valid_vocab == 0) return;
-  p.sweep.emplace(sweep_settings(s, vocab_ranks()), p.statistics);
-  p.sweep->prepare([&](fljsd_pass pass) { return workspace_bytes(pass); });
+  if (s.tokens > 0) p.statistics = OnePassStatistics(s);
+  if (s.tokens > 0 && s.valid_vocab > 0) {
+    p.sweep.emplace(sweep_settings(s, vocab_ranks()), p.statistics);
+    p.sweep->prepare([&](fljsd_pass pass) { return workspace_bytes(pass); });
+    return;
+  }
+  for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
+    if (s.memory_budget == 0 || (pass == FLJSD_FORWARD_BACKWARD && !s.any_grad())) continue;
+    if (workspace_bytes(pass) > s.memory_budget) {
+      fail(FLJSD_WORKSPACE_TOO_SMALL, "memory_budget is ", s.memory_budget,
+           " bytes, but this rank, which has ", s.tokens, " tokens and ", s.valid_vocab,
+           " entries that exist, needs ", workspace_bytes(pass), ".");
+    }
+  }
 }
 
 Distributed::~Distributed() = default;
@@ -174,15 +202,26 @@ Distributed::Arrays Distributed::lay_out(fljsd_pass pass, Workspace& workspace, 
 }
 
 void Distributed::run(fljsd_pass pass, const Call& call) const {
+  if (groups_.vocab != nullptr || groups_.tokens != nullptr) {
+    // NCCL launches the kernels of a non-blocking communicator from a thread of its own, where this means
+    // another stream.
+    if (call.stream == cudaStreamPerThread)
+      fail(FLJSD_UNSUPPORTED,
+           "stream is cudaStreamPerThread, but other ranks need a stream with a name of its own.");
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(call.stream, &capture), "asking whether the stream is being captured");
+    if (capture != cudaStreamCaptureStatusNone)
+      fail(FLJSD_UNSUPPORTED,
+           "stream is being captured into a CUDA graph, but calls that wait for other ranks cannot be.");
+  }
+  run_in_step(groups_, [&] { enqueue(pass, call); });
+}
+
+void Distributed::enqueue(fljsd_pass pass, const Call& call) const {
   const Settings& s = settings_;
   const Parts& p = *parts_;
   for (const Communicator* c : {groups_.vocab, groups_.tokens})
     if (c != nullptr) c->check_health();
-  // NCCL launches the kernels of a non-blocking communicator from a thread of its own, where this means
-  // another stream.
-  if (call.stream == cudaStreamPerThread && (groups_.vocab != nullptr || groups_.tokens != nullptr))
-    fail(FLJSD_UNSUPPORTED,
-         "stream is cudaStreamPerThread, but other ranks need a stream with a name of its own.");
   Workspace workspace(call.workspace);
   const Arrays a = lay_out(pass, workspace, &call);
   const bool backward = pass == FLJSD_FORWARD_BACKWARD, cut_tokens = groups_.tokens != nullptr;

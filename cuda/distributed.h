@@ -20,8 +20,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "cuda/communicator.h"
+#include "cuda/failure.h"
 #include "cuda/stage.h"
 #include "cuda/workspace.h"
 
@@ -32,11 +34,29 @@ struct RankGroups {
   const Communicator* vocab = nullptr;
   const Communicator* tokens = nullptr;
   bool sum_weight_gradients = false;
+  bool tokens_compared = false;  // ranks of `tokens` need not be asked: see fljsd_ranks
 };
 
+// Runs body. If it throws, some exchanges that other ranks count on may not have been enqueued here, and the
+// next one would meet one of theirs that is not its counterpart: so all communicators are aborted.
+template <class Body>
+void run_in_step(const RankGroups& groups, const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    abort_all({groups.vocab, groups.tokens});
+    throw;
+  }
+}
+
 // Collective. The settings of this rank's part: vocab rows, of which the first valid_vocab exist (perhaps
-// none), tokens of its own. Throws Failure when the configuration is refused here or elsewhere, or differs.
-Settings settings_of_rank(const fljsd_config& config, const RankGroups& groups);
+// none), tokens of its own. refusal: why not, when the configuration is refused here or by a rank of either
+// group, or differs. Throws Failure when an exchange fails.
+Settings settings_of_rank(const fljsd_config* config, const RankGroups& groups,
+                          std::optional<Failure>& refusal);
+// Collective. Tells both groups whether this rank refused; refusal is then set on all ranks of a grid. Throws
+// as settings_of_rank().
+void tell_refusal(const RankGroups& groups, std::optional<Failure>& refusal);
 
 class Distributed final : public Stage {
  public:
@@ -60,6 +80,7 @@ class Distributed final : public Stage {
   Index vocab_ranks() const { return groups_.vocab == nullptr ? 1 : groups_.vocab->ranks(); }
   Index token_ranks() const { return groups_.tokens == nullptr ? 1 : groups_.tokens->ranks(); }
   Arrays lay_out(fljsd_pass pass, Workspace& workspace, const Call* call) const;
+  void enqueue(fljsd_pass pass, const Call& call) const;
   void exchange_tallies(const Call& call, const Arrays& arrays, const float* token_loss) const;
   void run_gradients(const Call& call, const Arrays& arrays) const;
   void sum_gradients_of_weight(const Call& call) const;

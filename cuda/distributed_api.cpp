@@ -6,7 +6,6 @@
 
 #include "cuda/distributed.h"
 #include "cuda/plan.h"
-#include "cuda/rank_agreement.h"
 
 using namespace fljsd::cuda;
 
@@ -30,6 +29,20 @@ const Distributed* distributed(const fljsd_plan& plan) {
 
 const Communicator* communicator_of(const fljsd_communicator* handle) {
   return handle == nullptr ? nullptr : handle->communicator.get();
+}
+
+// The stage of the plan whose settings are known, or why there is none.
+std::optional<Failure> make_part(fljsd_plan& plan, const RankGroups& groups) {
+  try {
+    require_current_device(plan.settings);
+    plan.stage = std::make_unique<Distributed>(plan.settings, groups);
+    plan.describe();
+    return std::nullopt;
+  } catch (const Failure& failure) {
+    return failure;
+  } catch (const std::exception& error) {
+    return Failure(FLJSD_CUDA_ERROR, error.what());
+  }
 }
 
 }  // namespace
@@ -100,24 +113,18 @@ fljsd_status fljsd_plan_create_distributed(const fljsd_config* config, const flj
     *plan = nullptr;
     const fljsd_ranks given = read_struct("ranks", ranks);
     const RankGroups groups{communicator_of(given.vocab), communicator_of(given.tokens),
-                            given.sum_weight_gradients != 0};
-    for (const Communicator* c : {groups.vocab, groups.tokens})
-      if (c != nullptr) c->check_health();
-    const Settings settings = settings_of_rank(read_struct("config", config), groups);
-    // A rank that cannot make its part says so before the others count on it.
+                            given.sum_weight_gradients != 0, given.tokens_compared != 0};
     auto made = std::make_unique<fljsd_plan>();
-    std::exception_ptr refusal;
-    try {
-      require_current_device(settings);
-      made->settings = settings;
-      made->stage = std::make_unique<Distributed>(settings, groups);
-      made->describe();
-    } catch (...) {
-      refusal = std::current_exception();
-    }
-    if (groups.vocab != nullptr) agree(*groups.vocab, "vocabulary", {}, refusal != nullptr);
-    if (groups.tokens != nullptr) agree(*groups.tokens, "token", {}, refusal != nullptr);
-    if (refusal) std::rethrow_exception(refusal);
+    std::optional<Failure> refusal;
+    run_in_step(groups, [&] {
+      for (const Communicator* c : {groups.vocab, groups.tokens})
+        if (c != nullptr) c->check_health();
+      made->settings = settings_of_rank(config, groups, refusal);
+      // A rank that cannot make its part says so before the others count on it.
+      if (!refusal) refusal = make_part(*made, groups);
+      tell_refusal(groups, refusal);
+    });
+    if (refusal) throw Failure(*refusal);
     *plan = made.release();
   });
 }
@@ -125,8 +132,15 @@ fljsd_status fljsd_plan_create_distributed(const fljsd_config* config, const flj
 fljsd_status fljsd_plan_wait(const fljsd_plan* plan, void* stream, int64_t timeout_ms) {
   return guard([&] {
     const Distributed* stage = distributed(required("plan", plan));
+    const TimeLimit limit = check_timeout(timeout_ms);
+    int device = -1;
+    check(cudaGetDevice(&device), "asking for the current device");
+    if (device != plan->settings.device.ordinal) {  // its null stream would be another one
+      fail(FLJSD_INVALID_ARGUMENT, "The plan was made for device ", plan->settings.device.ordinal,
+           ", but device ", device, " is current.");
+    }
     const RankGroups groups = stage == nullptr ? RankGroups{} : stage->groups();
-    wait_for(static_cast<cudaStream_t>(stream), {groups.vocab, groups.tokens}, check_timeout(timeout_ms));
+    wait_for(static_cast<cudaStream_t>(stream), {groups.vocab, groups.tokens}, limit);
   });
 }
 

@@ -22,11 +22,16 @@
  *     already). sum_weight_gradients does that here.
  *   - Calls are collective: every rank makes the same calls of plans that share a communicator in the same
  *     order, and no two at once. They are enqueued as ever, but each may wait (see timeout_ms) until NCCL has
- *     taken it. They cannot be captured into a CUDA graph, and the stream must not be cudaStreamPerThread.
+ *     taken it. fljsd_plan_tune is one of them, with 0 tokens too. They cannot be captured into a CUDA graph,
+ *     and the stream must not be cudaStreamPerThread: both are refused.
  *   - A rank that does not come: creating a communicator or a plan, and every call, fail with
  *     FLJSD_COMMUNICATION_ERROR after timeout_ms; and work that is enqueued already is noticed by
- *     fljsd_plan_wait, which is how to wait for a stream that depends on other ranks. Communicators are then
- *     aborted: destroy plans and communicators, outputs are undefined.
+ *     fljsd_plan_wait, which is how to wait for a stream that depends on other ranks.
+ *   - What fails after its arguments were accepted, with FLJSD_COMMUNICATION_ERROR or another status, leaves
+ *     this rank out of step with the others: the communicators of the call are aborted, which ends what is
+ *     under way. Destroy plans and communicators; outputs are undefined. A call that refuses its arguments
+ *     enqueues nothing and aborts nothing: made again, and rightly, within the others' time limits, it is the
+ *     call that they wait for.
  *
  * What travels for each token: its sums over a shard, 256 bytes (448 with gradients, 36 for beta 0 and 1), to
  * every rank of its vocabulary group; with gradients, its row of the input gradient in fp32, summed once; 16
@@ -62,13 +67,15 @@ FLJSD_API fljsd_status fljsd_communicator_create(const void* id, int32_t ranks, 
                                                  int64_t timeout_ms, fljsd_communicator** communicator);
 
 /* One for an ncclComm_t of the caller's, made by the same libnccl.so.2, who destroys it later, except after
- * fljsd_communicator_abort or FLJSD_COMMUNICATION_ERROR, when this library has aborted it, which frees it.
+ * fljsd_communicator_abort or a failure that has aborted it (above), which frees it. No failure of this
+ * function does.
  * The current device must be the communicator's. Waits are only bounded if it is non-blocking
  * (ncclConfig_t.blocking = 0). */
 FLJSD_API fljsd_status fljsd_communicator_adopt(void* nccl_comm, int64_t timeout_ms,
                                                 fljsd_communicator** communicator);
 
-/* Ends what is under way on this rank; peers notice by their time limits. For a rank that gives up. */
+/* Ends what is under way on this rank; peers notice by their time limits. For a rank that gives up. From any
+ * thread: a call of another one that waits, fljsd_plan_wait too, ends with FLJSD_COMMUNICATION_ERROR. */
 FLJSD_API fljsd_status fljsd_communicator_abort(fljsd_communicator* communicator);
 
 /* After the plans that use it. Null is allowed. */
@@ -84,19 +91,26 @@ typedef struct fljsd_ranks {
    * that were rounded before they are added lose what rounding once keeps), and student_weight_grad packed.
    */
   int32_t sum_weight_gradients;
-  int32_t reserved; /* 0 */
+  /* Nonzero: the ranks of `tokens` have compared plans before that differ from this one in nothing but
+   * tokens, labels, leading dimensions, formats, budget and tiles, so they are not asked again. The plan is
+   * then made without them (collectively over `vocab` alone, if that is cut), as a rank needs it whose number
+   * of tokens changes while theirs may not. */
+  int32_t tokens_compared;
 } fljsd_ranks;
 
 /* Collective: fljsd_plan_create, and what the ranks must agree on is compared: a difference is an error that
- * names the field and the ranks, on every rank of the group. The communicators must outlive the plan.
+ * names the field and the ranks, on every rank of the group, and a rank that refuses its configuration or
+ * cannot make its part is one on every rank of the grid. Either leaves communicators as they were. They must
+ * outlive the plan.
  * config.stage must be "chunked-vocab", the default; where stage "fused" serves, the forward pass has its
  * sweep all the same, unless chunk_tokens or chunk_vocab ask for tiles, and fljsd_plan_describe says so.
  * Synchronises, and allocates for a moment. */
 FLJSD_API fljsd_status fljsd_plan_create_distributed(const fljsd_config* config, const fljsd_ranks* ranks,
                                                      fljsd_plan** plan);
 
-/* Waits until the stream has done what was enqueued; after timeout_ms, or when NCCL reports an error, aborts
- * the plan's communicators and returns FLJSD_COMMUNICATION_ERROR. Any plan will do. */
+/* Waits until the stream has done what was enqueued; after timeout_ms, or when NCCL reports an error or a
+ * communicator of the plan was aborted, aborts all of them and returns FLJSD_COMMUNICATION_ERROR. Any plan
+ * will do; its device must be the current one. */
 FLJSD_API fljsd_status fljsd_plan_wait(const fljsd_plan* plan, void* stream, int64_t timeout_ms);
 
 /* Bytes that a pass sends from this rank, by the counts of ring algorithms: (R - 1)·n for a gather of n bytes

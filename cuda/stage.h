@@ -23,7 +23,7 @@ class Stage {
   virtual void tune(fljsd_pass pass, const Call& call) = 0;
   // Chunks and algorithms, one line each.
   virtual std::string describe() const = 0;
-  // Whether run() does something for an empty batch too: other ranks wait for this one.
+  // Whether run() and tune() do something for an empty batch too: other ranks wait for this one.
   virtual bool takes_empty_batches() const { return false; }
 };
 

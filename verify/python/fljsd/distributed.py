@@ -17,7 +17,7 @@ class Ranks(ctypes.Structure):
     """fljsd_ranks."""
 
     _fields_ = [("struct_size", c_uint64), ("vocab", c_void_p), ("tokens", c_void_p),
-                ("sum_weight_gradients", c_int32), ("reserved", c_int32)]
+                ("sum_weight_gradients", c_int32), ("tokens_compared", c_int32)]
 
 
 SIGNATURES = {
@@ -68,13 +68,15 @@ class Plan:
     """A distributed plan and the size of its workspace. Collective.
 
     fields: those of fljsd_config that differ from the defaults; vocab, tokens: a Communicator, or None where that dimension
-    is not cut. With gradients it is for the pass with gradients, else for the forward pass."""
+    is not cut. With gradients it is for the pass with gradients, else for the forward pass. tokens_compared: collective
+    over `vocab` only, as fljsd_ranks says."""
 
-    def __init__(self, fields: dict, vocab: Communicator | None, tokens: Communicator | None):
+    def __init__(self, fields: dict, vocab: Communicator | None, tokens: Communicator | None, tokens_compared=False):
         self._load, config = load(), Config()
         library.check(self._load.fljsd_config_init(config, ctypes.sizeof(config)))
         _fill(config, fields)
-        ranks = Ranks(ctypes.sizeof(Ranks), *(None if c is None else c.handle for c in (vocab, tokens)), 0, 0)
+        ranks = Ranks(ctypes.sizeof(Ranks), *(None if c is None else c.handle for c in (vocab, tokens)), 0,
+                      tokens_compared)
         self._handle = c_void_p()
         library.check(self._load.fljsd_plan_create_distributed(config, ranks, self._handle))
         run_pass = library.FORWARD_BACKWARD if config.gradients else library.FORWARD

@@ -16,7 +16,7 @@ class LibraryOnHost:
     WORKSPACE_BYTES = 4096
 
     def __init__(self, sizes=None, fails=""):
-        self.calls, self.configs, self.ranks, self.tensors, self.faults = [], [], [], [], []
+        self.calls, self.configs, self.ranks, self.compared, self.tensors, self.faults = [], [], [], [], [], []
         self.sizes, self.fails = sizes or {}, fails
         for name, (result, arguments) in {**library.SIGNATURES, **SIGNATURES}.items():
             setattr(self, name, ctypes.CFUNCTYPE(result, *arguments)(self._player(name)))
@@ -53,9 +53,10 @@ class LibraryOnHost:
     def play_fljsd_plan_create_distributed(self, config, ranks, to):
         copy = library.Config.from_buffer_copy(config[0])
         assert copy.struct_size == ctypes.sizeof(library.Config), "config.struct_size"
-        assert ranks[0].struct_size == ctypes.sizeof(Ranks) and ranks[0].reserved == 0, "ranks"
+        assert ranks[0].struct_size == ctypes.sizeof(Ranks), "ranks"
         self.configs.append(copy)
         self.ranks.append((ranks[0].vocab, ranks[0].tokens, ranks[0].sum_weight_gradients))
+        self.compared.append(ranks[0].tokens_compared)
         to[0] = 0x5000 + len(self.configs)
         return 0
 

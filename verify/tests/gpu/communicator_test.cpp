@@ -11,36 +11,7 @@
 
 #include "cuda/communicator.h"
 #include "cuda/rank_agreement.h"
-#include "verify/tests/gpu/loopback/rank_order_sum.h"
 #include "verify/tests/gpu/streams_on_host.h"
-
-namespace fljsd::cuda {
-
-// The stand-in is linked here, not loaded.
-const NcclLibrary& nccl() {
-  static const NcclLibrary linked{
-      ncclGetVersion, ncclGetUniqueId,       ncclCommInitRankConfig, ncclCommFinalize, ncclCommDestroy,
-      ncclCommAbort,  ncclCommGetAsyncError, ncclCommCount,          ncclCommUserRank, ncclCommCuDevice,
-      ncclAllGather,  ncclAllReduce,         ncclGetErrorString,     ncclGetLastError};
-  return linked;
-}
-
-}  // namespace fljsd::cuda
-
-namespace fljsd::loopback {
-
-cudaError_t enqueue_rank_order_sum(const Sources& sources, int ranks, std::size_t count, float* out,
-                                   cudaStream_t stream) {
-  host_streams::enqueue(stream, [=] {
-    for (std::size_t i = 0; i < count; ++i) {
-      out[i] = sources.data[0][i];
-      for (int r = 1; r < ranks; ++r) out[i] += sources.data[r][i];
-    }
-  });
-  return cudaSuccess;
-}
-
-}  // namespace fljsd::loopback
 
 namespace fljsd::cuda {
 namespace {
@@ -240,6 +211,76 @@ TEST_F(CommunicatorOnHost, TellsAllRanksThatOneAborted) {
     communicator->all_gather(&mine, all, sizeof mine, stream.get());
   });
   EXPECT_EQ(sentences[1], "NCCL reported 'another rank aborted' while exchanging with other ranks.");
+}
+
+// Fault: a communicator that another thread's abort() has freed is asked how its call goes on; or the call
+// goes on waiting.
+TEST_F(CommunicatorOnHost, AbortFromAnotherThreadEndsACall) {
+  const ncclUniqueId id = new_id();
+  std::atomic<bool> begun = false;
+  std::string caller;
+  on_ranks(2, [&](int rank) {
+    const auto communicator = Communicator::create(id, 2, rank, long_enough);
+    if (rank == 1) {  // stays, and does not come
+      while (!begun) std::this_thread::yield();
+      return;
+    }
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      communicator->abort();
+      begun = true;
+    });
+    const Stream stream;
+    int mine = 0, all[2];
+    try {
+      communicator->all_gather(&mine, all, sizeof mine, stream.get());
+    } catch (const Failure& failure) {
+      caller = failure.what();
+    }
+    other.join();
+  });
+  EXPECT_EQ(caller, "The communicator was aborted, and can only be destroyed; make new ones on all ranks.");
+}
+
+// Fault: work that an abort has ended is taken for work that is done.
+TEST_F(CommunicatorOnHost, WhatAnAbortEndedIsNotDone) {
+  const ncclUniqueId ids[] = {new_id(), new_id()};
+  const auto sentences = on_ranks(1, [&](int) {
+    const auto one = Communicator::create(ids[0], 1, 0, long_enough);
+    const auto other = Communicator::create(ids[1], 1, 0, long_enough);
+    const Stream stream;
+    wait_for(stream.get(), {one.get(), nullptr, other.get()}, long_enough);
+    one->abort();
+    try {
+      wait_for(stream.get(), {one.get(), nullptr, other.get()}, long_enough);
+      ADD_FAILURE() << "done";
+    } catch (const Failure& failure) {
+      EXPECT_EQ(failure.status(), FLJSD_COMMUNICATION_ERROR);
+    }
+    other->check_health();
+  });
+  EXPECT_EQ(sentences[0],
+            "The communicator was aborted, and can only be destroyed; make new ones on all ranks.");
+}
+
+// Fault: an error that NCCL reports leaves its kernels on the GPU, for which cudaFree() then waits for ever.
+TEST_F(CommunicatorOnHost, AnErrorAborts) {
+  const ncclUniqueId id = new_id();
+  std::atomic<int> made = 0;
+  std::atomic<bool> aborted = false;
+  on_ranks(2, [&](int rank) {
+    const auto communicator = Communicator::create(id, 2, rank, long_enough);
+    ++made;
+    if (rank == 0) {
+      while (made < 2) std::this_thread::yield();
+      communicator->abort();
+      aborted = true;
+      return;
+    }
+    while (!aborted) std::this_thread::yield();
+    EXPECT_THROW(communicator->check_health(), Failure);
+    EXPECT_THROW(communicator->check_not_aborted(), Failure);
+  });
 }
 
 }  // namespace
