@@ -45,7 +45,7 @@ class Calls(unittest.TestCase):
         self.addCleanup(self.forget)
 
     def forget(self):
-        for cached in (distributed.load, torch_distributed._plan, torch_distributed._communicator):
+        for cached in (distributed.load, torch_distributed._plans, torch_distributed._communicator):
             cached.cache_clear()
         torch_distributed._latest = None
 
@@ -95,6 +95,38 @@ class Calls(unittest.TestCase):
             self.assertEqual(host.names().count(name), 1)
         self.assertEqual((host.configs[0].gradients, host.configs[0].student_dtype), (0, library.BF16))
         self.assertEqual(host.ranks, [(None, 0x100, 0)])
+
+    def test_other_tokens(self):
+        """Catches: a rank whose number of tokens is new to it and that asks the ranks of its token group, who make a call
+        meanwhile; a plan that is made again for a number that was seen; a kind of plan that nobody compared."""
+        host = self.play()
+        for tokens in (3, 5, 3, 0, 5):
+            parallel_linear_jsd(*[t.detach() for t in tensors(tokens)], token_group=dist.group.WORLD)
+        self.assertEqual([config.tokens for config in host.configs], [3, 5, 0])
+        self.assertEqual(host.compared, [0, 1, 1])
+        for options in (dict(beta=0.25), dict(beta=0.25)):
+            parallel_linear_jsd(*[t.detach() for t in tensors(5)], token_group=dist.group.WORLD, **options)
+        self.assertEqual(host.compared, [0, 1, 1, 0])
+
+    def test_only_its_own_groups_push_a_plan_out(self):
+        """Catches: a plan that is made again on one rank alone, because that rank made many with other ranks since."""
+        host = self.play()
+        with mock.patch.object(torch_distributed, "_MOST", 2):
+            for group in ("vocab_group", "token_group", "token_group", "token_group", "vocab_group"):
+                beta = 0.5 if group == "vocab_group" else len(host.configs) / 8
+                parallel_linear_jsd(*[t.detach() for t in tensors()], beta=beta, **{group: dist.group.WORLD})
+        self.assertEqual(len(host.configs), 4)
+
+    def test_without_an_id(self):
+        """Catches: a rank 0 that fails before it tells the others anything, which then wait for as long as their group
+        does."""
+        host = self.play()
+        host.fails = "fljsd_communicator_id"
+        told = []
+        with mock.patch.object(dist, "broadcast_object_list", lambda box, **_: told.extend(box)):
+            with self.assertRaisesRegex(library.LibraryError, "Rank 0 of the group: A sentence of the library"):
+                parallel_linear_jsd(*[t.detach() for t in tensors()], token_group=dist.group.WORLD)
+        self.assertEqual(told, [None, "A sentence of the library."])
 
     def test_fp16_waits_in_fp32(self):
         """Catches: small fp16 gradients that are lost before a loss scaler's upstream gradient brings them into range."""
