@@ -20,6 +20,7 @@ PASSES = {"forward": "forward", "forward_backward": "forward and gradients"}
 RECORD_BYTES = {"forward": 256, "forward_backward": 448}
 ONE_GPU = ("chunked-vocab", "fused")
 SEVERAL = ("vocab-parallel", "token-parallel")
+APART = "shards-apart"  # each GPU its shard, without exchanges
 
 
 def by_key(bench):
@@ -42,6 +43,10 @@ def efficiency(one, several):
     return one["ms_median"] / (several["gpus"] * several["ms_median"])
 
 
+def by_rank(result):
+    return " / ".join(f"{ms:.2f}" for ms in result["ms_median_by_rank"]) + " ms"
+
+
 def times(bench):
     found = by_key(bench)
     for which, title in PASSES.items():
@@ -54,12 +59,16 @@ def times(bench):
             yield row(f"`{stage}`, 1 GPU", lambda t: f"{found[stage, which, t]['ms_median']:.2f} ms")
         for variant in SEVERAL:
             yield row(f"{variant}, {bench['gpus']} GPUs", lambda t: f"{found[variant, which, t]['ms_median']:.2f} ms")
+            if "ms_median_by_rank" in found[variant, which, sizes(bench)[0]]:  # older records have the slowest rank's alone
+                yield row("each rank's", lambda t: by_rank(found[variant, which, t]))
             for stage in ONE_GPU:
                 yield row(f"its efficiency against `{stage}` on 1 GPU",
                           lambda t: f"{efficiency(found[stage, which, t], found[variant, which, t]):.3f}")
+        if (APART, which, sizes(bench)[0]) in found:
+            yield row("each GPU its shard, at once, without exchange", lambda t: by_rank(found[APART, which, t]))
         yield row("sent by a rank, vocab-parallel",
                   lambda t: f"{found['vocab-parallel', which, t]['exchanged_bytes_sent_per_rank'] / 1e6:.2f} MB")
-        several = [r for r in bench["results"] if r["pass"] == which and r["gpus"] > 1]
+        several = [r for r in bench["results"] if r["pass"] == which and r["variant"] in SEVERAL]
         yield ""
         text = f"Largest difference of the loss from one GPU: {max(abs(r['loss_minus_one_gpu']) for r in several):.1e}."
         inputs, weights = ([r[key] for r in several if key in r]

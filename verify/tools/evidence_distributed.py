@@ -36,6 +36,13 @@ def nccl_version(logs):
     return sorted(versions)[0] if versions else None
 
 
+def rank_times(logs):
+    """Median milliseconds of each rank, by variant, pass and tokens; of the slowest one in benchmark.json's ms_median."""
+    path = logs / "benchmark.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else []
+    return {f"{r['variant']} {r['pass']} {r['tokens']}": r["ms_median_by_rank"] for r in results if "ms_median_by_rank" in r}
+
+
 def process_groups(logs):
     path = logs / "check_process_groups.json"
     if not path.exists():
@@ -57,6 +64,7 @@ def main():
         "cuda_tree": (logs / "cuda_tree").read_text().strip(),
         "gpu_tests": {name: evidence.gpu_tests(paths) for name, pattern in TESTS.items()
                       if (paths := sorted(logs.glob(pattern)))},
+        "rank_ms": rank_times(logs),
         "process_groups": process_groups(logs),
         "sanitizers": evidence.sanitizers(logs),
         # fuzz-nccl-1.json: over NCCL, one of several searches; fuzz-loopback-8-1.json: eight ranks on one GPU.

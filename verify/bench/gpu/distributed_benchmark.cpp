@@ -3,7 +3,9 @@
 // far the results differ. Program distributed_benchmark; docs/distributed.md shows what it measured.
 //
 // All variants have the same tensors and take turns, so that a falling clock is everybody's. A sample: all
-// ranks meet, then each enqueues a few calls between two events; the slowest rank's time counts. Every GPU
+// ranks meet, then each enqueues a few calls between two events; the slowest rank's time counts, and each
+// rank's is kept. As every exchange waits for the slowest, these hardly differ: how the GPUs do is seen with
+// variant shards-apart, in which each sweeps its shard at the same time as the others, by itself. Every GPU
 // holds the whole weights, and a rank is given its part of them.
 #include <algorithm>
 #include <barrier>
@@ -82,8 +84,9 @@ struct GpuTensors {
 // One rank of a variant.
 class Rank {
  public:
-  Rank(const Sizes& s, const GpuTensors& gpu, const char* stage, fljsd_pass pass, const RankTeam& team,
-       int rank, const Shard& shard, const Shard& part)
+  // ranks: those it works with; null: it works by itself.
+  Rank(const Sizes& s, const GpuTensors& gpu, const char* stage, fljsd_pass pass, const fljsd_ranks* ranks,
+       const Shard& shard, const Shard& part)
       : pass_(pass), timeout_ms_(s.timeout_ms) {
     fljsd_config c;
     check(fljsd_config_init(&c, sizeof c));
@@ -92,12 +95,8 @@ class Rank {
     c.student_hidden = c.teacher_hidden = s.hidden;
     c.stage = stage;
     c.gradients = pass == FLJSD_FORWARD ? 0 : FLJSD_STUDENT_INPUT_GRAD | FLJSD_STUDENT_WEIGHT_GRAD;
-    if (team.grid().ranks() == 1) {
-      check(fljsd_plan_create(&c, &plan_));
-    } else {
-      const fljsd_ranks ranks = team.ranks_of(rank);
-      check(fljsd_plan_create_distributed(&c, &ranks, &plan_));
-    }
+    check(ranks == nullptr ? fljsd_plan_create(&c, &plan_)
+                           : fljsd_plan_create_distributed(&c, ranks, &plan_));
     const auto rows = [&](const Memory& m, const Shard& of) { return m.get() + 2 * of.first * s.hidden; };
     t_.struct_size = sizeof t_;
     t_.student_input = rows(gpu.student_input, part);
@@ -155,17 +154,35 @@ class Rank {
 
 using Gpus = std::vector<std::unique_ptr<GpuTensors>>;
 
+// What a variant is: a stage on the ranks of a team, that work together or each on its shard by itself.
+struct Way {
+  std::string name;
+  const char* stage;
+  const RankTeam* team;
+  bool apart = false;
+};
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
+}
+
 // One way to compute a pass, on one GPU or several.
 class Variant {
  public:
-  Variant(std::string name, const char* stage, const RankTeam& team, fljsd_pass pass, const Sizes& s,
-          const Gpus& gpus)
-      : name_(std::move(name)), team_(team), ranks_(static_cast<std::size_t>(team.grid().ranks())) {
+  Variant(Way way, fljsd_pass pass, const Sizes& s, const Gpus& gpus)
+      : way_(std::move(way)),
+        team_(*way_.team),
+        ranks_(static_cast<std::size_t>(team_.grid().ranks())),
+        rank_samples_(ranks_.size()) {
+    const RankTeam& team = team_;
+    const bool together = ranks_.size() > 1 && !way_.apart;
     const std::vector<Shard> shards = cut_vocabulary(s.vocab, team.grid().vocab);
     const std::vector<Shard> parts = cut_vocabulary(s.tokens, team.grid().tokens);
     team.run([&](int rank) {
       const auto r = static_cast<std::size_t>(rank);
-      ranks_[r] = std::make_unique<Rank>(s, *gpus[r], stage, pass, team, rank,
+      const fljsd_ranks others = team.ranks_of(rank);
+      ranks_[r] = std::make_unique<Rank>(s, *gpus[r], way_.stage, pass, together ? &others : nullptr,
                                          shards[static_cast<std::size_t>(rank % team.grid().vocab)],
                                          parts[static_cast<std::size_t>(rank / team.grid().vocab)]);
     });
@@ -185,10 +202,23 @@ class Variant {
       meet.arrive_and_wait();
       times[static_cast<std::size_t>(rank)] = ranks_[static_cast<std::size_t>(rank)]->measure(repeats);
     });
+    last_times_ = times;
     return *std::max_element(times.begin(), times.end());
   }
+  void sample() {
+    samples.push_back(measure(calls));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) rank_samples_[r].push_back(last_times_[r]);
+  }
+  // [rank][sample].
+  const std::vector<std::vector<double>>& rank_samples() const { return rank_samples_; }
+  std::vector<double> rank_medians() const {
+    std::vector<double> medians;
+    for (const std::vector<double>& of_rank : rank_samples_) medians.push_back(quantile(of_rank, 0.5));
+    return medians;
+  }
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return way_.name; }
+  bool is_apart() const { return way_.apart; }
   int gpus() const { return team_.grid().ranks(); }
   bool cuts_tokens() const { return team_.grid().tokens > 1; }
   const Rank& first() const { return *ranks_[0]; }
@@ -196,15 +226,12 @@ class Variant {
   int calls = 1;
 
  private:
-  std::string name_;
+  Way way_;
   const RankTeam& team_;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<double> last_times_;  // of each rank
+  std::vector<std::vector<double>> rank_samples_;
 };
-
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
-}
 
 // What GPU 0 holds after a call.
 struct Outputs {
@@ -238,19 +265,16 @@ double relative_difference(const std::vector<double>& a, const std::vector<doubl
 }
 
 ordered_json measure(const Sizes& s, fljsd_pass pass, Inputs inputs, int rounds,
-                     const std::vector<std::tuple<std::string, const char*, const RankTeam*>>& what) {
-  const int devices = std::get<2>(what.back())->grid().ranks();
-  Gpus gpus(static_cast<std::size_t>(devices));
-  std::get<2>(what.back())->run([&](int rank) {
-    gpus[static_cast<std::size_t>(rank)] = std::make_unique<GpuTensors>(s, inputs);
-  });
+                     const std::vector<Way>& what) {
+  const RankTeam& all = *what.back().team;
+  Gpus gpus(static_cast<std::size_t>(all.grid().ranks()));
+  all.run([&](int rank) { gpus[static_cast<std::size_t>(rank)] = std::make_unique<GpuTensors>(s, inputs); });
   const bool gradients = pass == FLJSD_FORWARD_BACKWARD;
   std::vector<std::unique_ptr<Variant>> variants;
-  for (const auto& [name, stage, team] : what)
-    variants.push_back(std::make_unique<Variant>(name, stage, *team, pass, s, gpus));
+  for (const Way& way : what) variants.push_back(std::make_unique<Variant>(way, pass, s, gpus));
   std::vector<Outputs> outputs;
   for (const auto& v : variants) {
-    std::get<2>(what.back())->run([&](int rank) {
+    all.run([&](int rank) {
       const GpuTensors& g = *gpus[static_cast<std::size_t>(rank)];
       poison(g.input_grad.get(), 2 * s.tokens * s.hidden);
       poison(g.weight_grad.get(), 2 * s.vocab * s.hidden);
@@ -262,8 +286,11 @@ ordered_json measure(const Sizes& s, fljsd_pass pass, Inputs inputs, int rounds,
   }
   for (int round = 0; round < rounds + 2; ++round) {  // two to warm up
     for (const auto& v : variants) {
-      const double sample = v->measure(v->calls);
-      if (round >= 2) v->samples.push_back(sample);
+      if (round < 2) {
+        v->measure(v->calls);
+      } else {
+        v->sample();
+      }
     }
   }
   ordered_json list = ordered_json::array();
@@ -271,21 +298,24 @@ ordered_json measure(const Sizes& s, fljsd_pass pass, Inputs inputs, int rounds,
   for (std::size_t i = 0; i < variants.size(); ++i) {
     const Variant& v = *variants[i];
     const double median = quantile(v.samples, 0.5);
-    ordered_json entry{
-        {"variant", v.name()},
-        {"gpus", v.gpus()},
-        {"tokens", s.tokens},
-        {"pass", gradients ? "forward_backward" : "forward"},
-        {"ms_median", median},
-        {"ms_p10", quantile(v.samples, 0.1)},
-        {"ms_p90", quantile(v.samples, 0.9)},
-        {"parallel_efficiency", one / (median * v.gpus())},
-        {"exchanged_bytes_sent_per_rank", v.first().exchanged_bytes},
-        {"workspace_bytes_rank_0", v.first().workspace_bytes},
-        {"plan_rank_0", v.first().plan()},
-        {"loss", static_cast<double>(outputs[i].loss)},
-        {"loss_minus_one_gpu", static_cast<double>(outputs[i].loss) - static_cast<double>(outputs[0].loss)}};
-    if (gradients) {
+    ordered_json entry{{"variant", v.name()},
+                       {"gpus", v.gpus()},
+                       {"tokens", s.tokens},
+                       {"pass", gradients ? "forward_backward" : "forward"},
+                       {"ms_median", median},
+                       {"ms_p10", quantile(v.samples, 0.1)},
+                       {"ms_p90", quantile(v.samples, 0.9)},
+                       {"parallel_efficiency", one / (median * v.gpus())},
+                       {"exchanged_bytes_sent_per_rank", v.first().exchanged_bytes},
+                       {"workspace_bytes_rank_0", v.first().workspace_bytes},
+                       {"plan_rank_0", v.first().plan()}};
+    if (v.gpus() > 1) entry["ms_median_by_rank"] = v.rank_medians();
+    if (!v.is_apart()) {  // whose losses are of the shards
+      entry["loss"] = static_cast<double>(outputs[i].loss);
+      entry["loss_minus_one_gpu"] =
+          static_cast<double>(outputs[i].loss) - static_cast<double>(outputs[0].loss);
+    }
+    if (gradients && !v.is_apart()) {
       entry["input_grad_relative_difference"] =
           relative_difference(outputs[i].input_grad, outputs[0].input_grad);
       // Where tokens are cut this rank's weight gradient is of its tokens only.
@@ -295,16 +325,22 @@ ordered_json measure(const Sizes& s, fljsd_pass pass, Inputs inputs, int rounds,
       }
     }
     entry["ms_samples"] = v.samples;
-    std::printf("%-16s %d GPU  %5lld tokens  %-16s %8.3f ms  efficiency %.3f  sent %llu bytes  loss %.9g\n",
+    if (v.gpus() > 1) entry["ms_samples_by_rank"] = v.rank_samples();
+    std::printf("%-16s %d GPU  %5lld tokens  %-16s %8.3f ms  efficiency %.3f  sent %llu bytes",
                 v.name().c_str(), v.gpus(), static_cast<long long>(s.tokens),
                 gradients ? "forward_backward" : "forward", median, one / (median * v.gpus()),
-                static_cast<unsigned long long>(v.first().exchanged_bytes),
-                static_cast<double>(outputs[i].loss));
+                static_cast<unsigned long long>(v.first().exchanged_bytes));
+    if (!v.is_apart()) std::printf("  loss %.9g", static_cast<double>(outputs[i].loss));
+    if (v.gpus() > 1) {
+      std::printf("  by rank");
+      for (const double of_rank : v.rank_medians()) std::printf(" %.3f", of_rank);
+    }
+    std::printf("\n");
     std::fflush(stdout);
     list.push_back(std::move(entry));
   }
   while (!variants.empty()) variants.pop_back();
-  std::get<2>(what.back())->run([&](int rank) { gpus[static_cast<std::size_t>(rank)].reset(); });
+  all.run([&](int rank) { gpus[static_cast<std::size_t>(rank)].reset(); });
   return list;
 }
 
@@ -346,11 +382,14 @@ int run(int argc, char** argv) {
   for (const Index count : tokens) {
     s.tokens = count;
     for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
-      const auto part = measure(s, pass, parse_inputs(inputs), rounds,
-                                {{"chunked-vocab", "chunked-vocab", &one},
-                                 {"fused", "fused", &one},
-                                 {"token-parallel", "chunked-vocab", &tokens_cut},
-                                 {"vocab-parallel", "chunked-vocab", &vocab_cut}});
+      const auto part =
+          measure(s, pass, parse_inputs(inputs), rounds,
+                  {{"chunked-vocab", "chunked-vocab", &one},
+                   {"fused", "fused", &one},
+                   {"token-parallel", "chunked-vocab", &tokens_cut},
+                   // The stage whose sweep a shard has.
+                   {"shards-apart", pass == FLJSD_FORWARD ? "fused" : "chunked-vocab", &vocab_cut, true},
+                   {"vocab-parallel", "chunked-vocab", &vocab_cut}});
       for (const auto& entry : part) record["results"].push_back(entry);
       if (!json.empty()) std::ofstream(json) << record.dump(1) << '\n';
     }
