@@ -149,6 +149,10 @@ def runs(evidence):
         yield (f"| `check_process_groups.py` | PyTorch {groups['torch']}, {groups['ranks']} processes | {groups['checks']} checks, "
                f"{groups['failed']} failed; loss within {groups['largest_difference_from_one_gpu']['loss']:.1e} of one GPU; a "
                f"missing rank noticed after {groups['missing_rank_seconds']:.1f} s, of 2 allowed |")
+    mpi = evidence.get("mpi")
+    if mpi:
+        yield (f"| `mpi_example` | {mpi['ranks']} processes under mpirun | losses of all ranks {'equal' if mpi['same_bits'] else 'NOT equal'}, "
+               f"{mpi['difference']:.1e} from that of one rank, of {mpi['bound']:.1e} allowed |")
     for where in ("nccl", "loopback"):
         tools = {name.rpartition("-")[2]: entry for name, entry in evidence["sanitizers"].items() if name.startswith(where)}
         if tools:

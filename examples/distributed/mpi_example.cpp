@@ -34,13 +34,17 @@ void* allocate(std::size_t bytes) {
   return memory;
 }
 
-// bf16 numbers in [-size, size), of which each depends on its index alone: every rank can make its own rows.
-void* draw(std::int64_t first, std::int64_t count, std::uint64_t seed, float size) {
+// Multiples of `unit` from -steps to steps, which bf16 holds exactly. Each depends on its index alone, so
+// every rank can make its own rows. Products of two such numbers are multiples of a unit that is large enough
+// for fp32 to add up `hidden` of them without rounding: logits are the same however the vocabulary is cut.
+void* draw(std::int64_t first, std::int64_t count, std::uint64_t seed, std::uint64_t steps, float unit) {
   std::vector<std::uint16_t> host(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     std::uint64_t z = (static_cast<std::uint64_t>(first + i) + (seed << 40)) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    const float value = size * (static_cast<float>(z >> 40) * 0x1p-23f - 1);
+    const auto step =
+        static_cast<std::int64_t>((z >> 40) % (2 * steps + 1)) - static_cast<std::int64_t>(steps);
+    const float value = static_cast<float>(step) * unit;
     std::uint32_t bits;
     static_assert(sizeof bits == sizeof value);
     __builtin_memcpy(&bits, &value, sizeof bits);
@@ -83,10 +87,10 @@ int main(int argc, char** argv) {
 
   fljsd_tensors t{};
   t.struct_size = sizeof t;
-  t.student_input = draw(0, tokens * hidden, 1, 1.7f);
-  t.teacher_input = draw(0, tokens * hidden, 2, 1.7f);
-  t.student_weight = draw(first * hidden, rows * hidden, 3, 0.08f);
-  t.teacher_weight = draw(first * hidden, rows * hidden, 4, 0.08f);
+  t.student_input = draw(0, tokens * hidden, 1, 13, 1.0f / 8);
+  t.teacher_input = draw(0, tokens * hidden, 2, 13, 1.0f / 8);
+  t.student_weight = draw(first * hidden, rows * hidden, 3, 5, 1.0f / 64);
+  t.teacher_weight = draw(first * hidden, rows * hidden, 4, 5, 1.0f / 64);
   t.loss = static_cast<float*>(allocate(sizeof(float)));
   t.student_input_grad = allocate(tokens * hidden * 2);
   t.student_weight_grad = allocate(static_cast<std::size_t>(rows * hidden) * 2);

@@ -66,6 +66,7 @@ def main():
                       if (paths := sorted(logs.glob(pattern)))},
         "rank_ms": rank_times(logs),
         "process_groups": process_groups(logs),
+        "mpi": json.loads((logs / "mpi.json").read_text()) if (logs / "mpi.json").exists() else None,
         "sanitizers": evidence.sanitizers(logs),
         # fuzz-nccl-1.json: over NCCL, one of several searches; fuzz-loopback-8-1.json: eight ranks on one GPU.
         "fuzz": evidence.fuzzing(sorted(logs.glob("fuzz-*.json")),
@@ -75,7 +76,8 @@ def main():
     bad = (sum(tests["failed"] for tests in record["gpu_tests"].values())
            + sum(entry["errors"] != 0 for entry in record["sanitizers"].values())
            + sum(entry["findings"] for entry in record["fuzz"].values())
-           + (record["process_groups"] or {"failed": 0})["failed"])
+           + (record["process_groups"] or {"failed": 0})["failed"]
+           + (record["mpi"] is not None and not record["mpi"]["good"]))
     sys.exit(1 if bad else 0)
 
 

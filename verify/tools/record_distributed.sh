@@ -13,12 +13,14 @@
 #   times       distributed_benchmark and link_rates.py, the GPUs for themselves           (two GPUs or more)
 #   nccl        the tests with a thread for each rank and with a process for each rank     (two GPUs or more)
 #   torch       process groups of PyTorch against one GPU                                  (two GPUs or more)
+#   mpi         mpi_example on all GPUs and on one; skipped if BIN has none, or without    (two GPUs or more)
+#               MPIRUN, the launcher with its options, by default mpirun
 #   fuzz        candidate cuda:vocab-parallel over NCCL                                    (two GPUs or more)
 #   sanitizers  four tools, a process for each rank                                        (two GPUs or more)
 #   loopback    tests with one rank; tests, fuzzing with 2, 4 and 8 ranks and four tools with all ranks on one GPU
 #
-# OUTDIR gets benchmark.json, link_rates.json, process_groups.json, *_test.json and .log, san-*.log, fuzz-*.json,
-# machine.log and steps.log; verify/tools/evidence_distributed.py makes evidence.json of them.
+# OUTDIR gets benchmark.json, link_rates.json, check_process_groups.json, mpi.json, *_test.json and .log, san-*.log,
+# fuzz-*.json, machine.log and steps.log; verify/tools/evidence_distributed.py makes evidence.json of them.
 #
 # Exit status: 0 everything ran and passed, 1 otherwise, 2 bad usage.
 set -uo pipefail
@@ -31,7 +33,7 @@ loopback=$(readlink -f "${LOOPBACK:-$root/build/release/loopback}")
 echo "$2" >"$out/cuda_tree"
 date -u +%Y-%m-%dT%H:%M:%SZ >"$out/date"
 python=${PYTHON:-python3}
-wanted=" ${STEPS:-times nccl torch fuzz sanitizers loopback} "
+wanted=" ${STEPS:-times nccl torch mpi fuzz sanitizers loopback} "
 gpus=$(nvidia-smi -L | wc -l)
 export NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=$root/verify/python${PYTHONPATH:+:$PYTHONPATH}
@@ -78,6 +80,15 @@ if over_nccl torch; then
     step "$name" 90 env LD_LIBRARY_PATH="${PYTHON_LD_LIBRARY_PATH:-${LD_LIBRARY_PATH:-}}" \
       "$python" -m torch.distributed.run --nproc-per-node "$gpus" "$root/$program.py" --json "$out/$name.json"
   done
+fi
+
+if over_nccl mpi; then
+  read -ra launcher <<<"${MPIRUN:-mpirun}"
+  if [[ -x $bin/mpi_example ]] && command -v "${launcher[0]}" >/dev/null; then
+    step mpi 90 "$python" "$root/verify/tools/check_mpi.py" "$gpus" "$bin/mpi_example" --json "$out/mpi.json"
+  else
+    echo "mpi: skipped, there is no $bin/mpi_example or no launcher ${launcher[0]}" | tee -a "$out/steps.log"
+  fi
 fi
 
 # fuzz NAME PROCESSES SECONDS: side by side, through the Multi-Process Service where it can be started.
