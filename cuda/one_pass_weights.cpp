@@ -103,7 +103,7 @@ OnePassWeights fit(double beta, Basis basis) {
 
 }  // namespace
 
-// A fit takes tens of milliseconds, and plans of many shapes share a beta: results are kept.
+// A fit takes up to ten milliseconds, and plans of many shapes share a beta: results are kept.
 OnePassWeights make_one_pass_weights(double beta, Basis basis) {
   static std::mutex mutex;
   static std::map<std::pair<double, Basis>, OnePassWeights> known;

@@ -31,14 +31,15 @@ class Fit {
         step_(2 * std::numbers::pi / period),
         last_frequency_(last_frequency),
         weights_(even_ ? last_frequency : 2 * last_frequency),
+        at_c_(basis(c)),
         program_(cost(weights_), 100) {
     // Beyond |s| = 60 the weight is below 1e-13; the error there is bounded when the weights are judged. Five
     // points to a period of the highest frequency make a start; the rest is added where it is missed.
     constexpr double range = 60;
     const double spacing = std::min(period / last_frequency, 2.0) / 5;
     const int count = static_cast<int>(range / spacing);
-    for (int i = -count; i <= count; ++i) add(range * i / count);
-    for (int i = -16 * count; i <= 16 * count; ++i) fine_.push_back(range * i / (16 * count));
+    for (int i = -count; i <= count; ++i) add(make_point(range * i / count));
+    for (int i = -16 * count; i <= 16 * count; ++i) fine_.push_back(make_point(range * i / (16 * count)));
   }
 
   std::vector<std::complex<double>> solve() {
@@ -63,43 +64,46 @@ class Fit {
   double kernel(double s) const { return even_ ? divergence_kernel(s) : student_kernel(s); }
   double error_limit() const { return z_[weights_ + 2]; }
 
-  // mixture_weight(s)·(basis functions at s minus their values at c), with room for the other unknowns.
-  Eigen::VectorXd row(double s) const {
-    Eigen::VectorXd a = Eigen::VectorXd::Zero(weights_ + 4);
-    const double weight = mixture_weight(s);
+  Eigen::VectorXd basis(double s) const {
+    Eigen::VectorXd values(weights_);
     for (int k = 1; k <= last_frequency_; ++k) {
-      a[k - 1] = weight * (std::cos(k * step_ * s) - std::cos(k * step_ * c_));
-      if (!even_) {
-        a[last_frequency_ + k - 1] = weight * (std::sin(k * step_ * s) - std::sin(k * step_ * c_));
-      }
+      values[k - 1] = std::cos(k * step_ * s);
+      if (!even_) values[last_frequency_ + k - 1] = std::sin(k * step_ * s);
     }
-    return a;
+    return values;
   }
-  double target(double s) const { return mixture_weight(s) * (kernel(s) - kernel(c_)); }
 
-  void add(double s) {
-    const Eigen::VectorXd a = row(s);
-    const double f = target(s), lean = sigmoid(s) - beta_;
+  // What a constraint at s is made of: g(s) = row·weights − target, and sigmoid(s) − beta.
+  struct Point {
+    Eigen::VectorXd row;
+    double target, lean;
+  };
+  Point make_point(double s) const {
+    const double weight = mixture_weight(s);
+    return {weight * (basis(s) - at_c_), weight * (kernel(s) - kernel(c_)), sigmoid(s) - beta_};
+  }
+
+  void add(const Point& p) {
     for (const int sign : {1, -1}) {
-      Eigen::VectorXd constraint = sign * a;
-      constraint[sign > 0 ? weights_ : weights_ + 1] = -lean;
+      Eigen::VectorXd constraint = Eigen::VectorXd::Zero(weights_ + 4), pointwise = constraint;
+      constraint.head(weights_) = pointwise.head(weights_) = sign * p.row;
+      constraint[sign > 0 ? weights_ : weights_ + 1] = -p.lean;
       constraint[weights_ + 2] = -1;
-      program_.add(constraint, sign * f);
-      Eigen::VectorXd pointwise = sign * a;
+      program_.add(constraint, sign * p.target);
       pointwise[weights_ + 3] = -1;
-      program_.add(pointwise, sign * f);
+      program_.add(pointwise, sign * p.target);
     }
   }
 
-  // By how much more than E the worse of the two signs errs at s, minus E.
-  double excess(double s) const {
-    const double g = row(s).head(weights_).dot(z_.head(weights_)) - target(s), lean = sigmoid(s) - beta_;
-    return std::max(g - z_[weights_] * lean, -g - z_[weights_ + 1] * lean) - error_limit();
+  // By how much more than E the worse of the two signs errs, minus E.
+  double excess(const Point& p) const {
+    const double g = p.row.dot(z_.head(weights_)) - p.target;
+    return std::max(g - z_[weights_] * p.lean, -g - z_[weights_ + 1] * p.lean) - error_limit();
   }
 
   bool add_violated() {
     std::vector<double> values;
-    for (const double s : fine_) values.push_back(excess(s));
+    for (const Point& p : fine_) values.push_back(excess(p));
     const double allowed = 2e-3 * error_limit() + 2e-13;
     bool added = false;
     for (std::size_t i = 0; i < fine_.size(); ++i) {
@@ -128,8 +132,9 @@ class Fit {
   bool even_;
   double c_, beta_, step_;
   int last_frequency_, weights_;
+  Eigen::VectorXd at_c_;  // the basis functions
   LinearProgram program_;
-  std::vector<double> fine_;
+  std::vector<Point> fine_;  // where constraints are looked for
   Eigen::VectorXd z_;
 };
 
