@@ -22,6 +22,7 @@
 namespace fljsd::cuda::hopper {
 namespace {
 
+// Its functions are called in sm_90a code only: elsewhere the kernel has no body.
 class SumExps {
  public:
   static constexpr int shared_bytes = 0;
@@ -29,8 +30,8 @@ class SumExps {
   __device__ SumExps(const ProductMaps&, const ProductArguments& p, std::uint32_t, int thread)
       : p_(p), quad_lane_(thread % 4), first_row_(thread % 128 / 32 * 16 + thread % 32 / 4) {}
 
-  __device__ __forceinline__ void take(float (&d)[product::accumulators_of_thread], const ProductTile& tile,
-                                       int first_token) {
+  [[maybe_unused]] __device__ __forceinline__ void take(float (&d)[product::accumulators_of_thread],
+                                                        const ProductTile& tile, int first_token) {
     const int first_entry = tile.column * product_columns + 2 * quad_lane_;
     if (tile.column + 1 == p_.order.column_tiles) {  // columns that do not exist
 #pragma unroll
@@ -63,7 +64,7 @@ class SumExps {
       if (quad_lane_ == 0) out[8 * half] = {reference, sum};
     }
   }
-  __device__ void finish() {}
+  [[maybe_unused]] __device__ void finish() {}
 
  private:
   const ProductArguments& p_;
