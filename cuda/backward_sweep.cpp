@@ -4,26 +4,12 @@
 namespace fljsd::cuda {
 namespace {
 
-// Whether the input gradient is summed in the workspace; an fp32 one is summed where it is wanted.
-bool sums_input_grad(const Settings& s) {
+// Whether the input gradient is added up in the workspace; an fp32 one is added up where it is wanted.
+bool sums_in_workspace(const Settings& s) {
   return s.input_grad && s.gradient_dtype != FLJSD_F32;
 }
 
 }  // namespace
-
-GemmSpec input_grad_spec(const Settings& s, Index rows, Index columns, Index dlogits_ld, fljsd_dtype out,
-                         Index out_ld) {
-  return {.what = "student input gradient",
-          .m = rows,
-          .n = s.student.hidden,
-          .k = columns,
-          .lda = dlogits_ld,
-          .ldb = s.student.weight_ld,
-          .ldc = out_ld,
-          .in = s.student.dtype,
-          .out = out,
-          .scalars = s.divisor_on_device() ? Scalars::device : Scalars::host};
-}
 
 BackwardSweep::BackwardSweep(const Settings& settings, const std::shared_ptr<const LtHandle>& lt,
                              const Pieces& tiles)
@@ -31,34 +17,14 @@ BackwardSweep::BackwardSweep(const Settings& settings, const std::shared_ptr<con
       kind_(divergence_kind(settings.beta)),
       mixture_(make_mixture(settings.beta, settings.temperature)),
       tiles_(tiles),
-      alpha_(static_cast<float>(gradient_alpha(settings))) {
-  for (const Index columns : {tiles_.size, tiles_.tail()}) products_.push_back(make_products(lt, columns));
-}
+      products_(tiles, [&](Index columns) { return make_products(lt, columns); }) {}
 
 BackwardSweep::Products BackwardSweep::make_products(const std::shared_ptr<const LtHandle>& lt,
                                                      Index columns) const {
   const Settings& s = settings_;
-  const Scalars scalars = s.divisor_on_device() ? Scalars::device : Scalars::host;
   Products p{LogitProducts(lt, s, s.tokens, columns), std::nullopt, std::nullopt};
-  if (s.input_grad) {
-    const bool sums = sums_input_grad(s);
-    p.input_grad.emplace(
-        lt, input_grad_spec(s, s.tokens, columns, tile_ld(columns), sums ? FLJSD_F32 : s.gradient_dtype,
-                            sums ? s.student.hidden : s.input_grad_ld));
-  }
-  if (s.weight_grad) {
-    p.weight_grad.emplace(lt, GemmSpec{.what = "student weight gradient",
-                                       .m = columns,
-                                       .n = s.student.hidden,
-                                       .k = s.tokens,
-                                       .transpose_a = true,
-                                       .lda = tile_ld(columns),
-                                       .ldb = s.has_labels ? s.student.hidden : s.student.input_ld,
-                                       .ldc = s.weight_grad_ld,
-                                       .in = s.student.dtype,
-                                       .out = s.gradient_dtype,
-                                       .scalars = scalars});
-  }
+  if (s.input_grad) p.input_grad.emplace(lt, input_grad_spec(s, s.tokens, columns, sums_in_workspace(s)));
+  if (s.weight_grad) p.weight_grad.emplace(lt, weight_grad_spec(s, s.tokens, columns, false));
   return p;
 }
 
@@ -67,10 +33,10 @@ BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& ti
   a.tile = take_tile(workspace, s.tokens, tiles.size);
   a.constants = static_cast<RowConstants*>(
       static_cast<void*>(workspace.take<std::byte>(s.tokens * row_constants_bytes)));
-  const Index ld = tile_ld(tiles.size);
+  const Index ld = logits_ld(tiles.size);
   a.dlogits = {workspace.take(s.student.dtype, s.tokens * ld), s.student.dtype, ld,
                static_cast<float>(dlogits_factor(s)), take_residuals(s, workspace, s.tokens)};
-  if (sums_input_grad(s)) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
+  if (sums_in_workspace(s)) a.input_grad_sum = workspace.take<float>(s.tokens * s.student.hidden);
   if (s.bias_grad) {
     a.column_sum = workspace.take<float>(s.valid_vocab);
     a.column_sum_partial = workspace.take<float>(column_sum_partials(s.tokens) * tiles.size);
@@ -79,23 +45,11 @@ BackwardSweep::Arrays BackwardSweep::lay_out(const Settings& s, const Pieces& ti
   return a;
 }
 
-const BackwardSweep::Products& BackwardSweep::products_of(Index i) const {
-  return products_[tiles_.length(i) == tiles_.size ? 0 : 1];
-}
-
-BackwardSweep::Factors BackwardSweep::factors(const BatchArrays& batch) const {
-  if (settings_.divisor_on_device()) {
-    const DeviceScalars* scalars = batch.scalars;
-    return {&scalars->alpha, &scalars->zero, &scalars->one};
-  }
-  return {&alpha_, &zero_, &one_};
-}
-
 // `adds`: to what earlier tiles left.
 Gemm::Operands BackwardSweep::input_grad_operands(const Call& call, const BatchArrays& batch, const Arrays& a,
                                                   Index entry, bool adds) const {
   const Settings& s = settings_;
-  const Factors f = factors(batch);
+  const GradientFactors f = gradient_factors(batch);
   return {a.dlogits.data,
           at(call.tensors.student_weight, s.student.dtype, entry * s.student.weight_ld),
           a.input_grad_sum != nullptr ? a.input_grad_sum : call.tensors.student_input_grad,
@@ -105,7 +59,7 @@ Gemm::Operands BackwardSweep::input_grad_operands(const Call& call, const BatchA
 }
 Gemm::Operands BackwardSweep::weight_grad_operands(const Call& call, const BatchArrays& batch,
                                                    const Arrays& a, Index entry) const {
-  const Factors f = factors(batch);
+  const GradientFactors f = gradient_factors(batch);
   return {a.dlogits.data,
           batch.student_input,
           at(call.tensors.student_weight_grad, settings_.gradient_dtype, entry * settings_.weight_grad_ld),
@@ -116,7 +70,7 @@ Gemm::Operands BackwardSweep::weight_grad_operands(const Call& call, const Batch
 
 LogitTile BackwardSweep::run_logits(const Call& call, const BatchArrays& batch, const Arrays& a,
                                     Index i) const {
-  products_of(i).logits.run(call, a.tile, 0, tiles_.start(i));
+  products_.of(tiles_.length(i)).logits.run(call, a.tile, 0, tiles_.start(i));
   return logit_tile(settings_, call, batch, a.tile, 0, settings_.tokens, tiles_.start(i), tiles_.length(i));
 }
 
@@ -127,11 +81,11 @@ void BackwardSweep::run(const Call& call, const BatchArrays& batch, const Arrays
   clear_residuals(call.stream, a.dlogits.residuals, s.tokens);
   for (Index step = 0; step < count; ++step) {
     const Index i = (start - step + count) % count, entry = tiles_.start(i), columns = tiles_.length(i);
-    const Products& p = products_of(i);
+    const Products& p = products_.of(columns);
     const bool first = step == 0;
     if (!first || !ready) p.logits.run(call, a.tile, 0, entry);
     Dlogits dlogits = a.dlogits;
-    dlogits.ld = tile_ld(columns);
+    dlogits.ld = logits_ld(columns);
     dlogits.residuals.first_entry = entry;
     launch_tile_dlogits(call.stream, kind_, mixture_,
                         logit_tile(s, call, batch, a.tile, 0, s.tokens, entry, columns), a.constants, dlogits,
@@ -158,7 +112,7 @@ void BackwardSweep::certify(const Call& call, const BatchArrays& batch, const Ar
   r.student = s.student, r.teacher = s.teacher;
   r.tensors = call.tensors;
   r.student_bias = batch.student_bias, r.teacher_bias = batch.teacher_bias;
-  r.alpha = {alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
+  r.alpha = batch.gradient_factor;
   r.token_loss = batch.token_loss;
   if (s.input_grad) {
     const bool sums = a.input_grad_sum != nullptr;
@@ -175,42 +129,20 @@ void BackwardSweep::certify(const Call& call, const BatchArrays& batch, const Ar
 
 void BackwardSweep::finish(const Call& call, const BatchArrays& batch, const Arrays& a) const {
   const Settings& s = settings_;
-  const fljsd_tensors& t = call.tensors;
-  const Factor factor{alpha_, s.divisor_on_device() ? batch.scalars : nullptr};
-  if (wants_residuals(s)) {
-    const bool sums = a.input_grad_sum != nullptr;
-    launch_residual_product(call.stream, a.dlogits.residuals,
-                            {.rows = s.tokens,
-                             .columns = s.student.hidden,
-                             .weight = t.student_weight,
-                             .weight_ld = s.student.weight_ld,
-                             .out = sums ? a.input_grad_sum : static_cast<float*>(t.student_input_grad),
-                             .out_ld = sums ? s.student.hidden : s.input_grad_ld},
-                            factor);
-  }
-  if (a.input_grad_sum != nullptr) {
-    launch_round(call.stream, a.input_grad_sum, s.tokens, s.student.hidden, t.student_input_grad,
-                 s.gradient_dtype, s.input_grad_ld);
-  }
-  if (s.input_grad && s.has_labels) {
-    launch_clear_ignored(call.stream, s.tokens, s.student.hidden, t.student_input_grad, s.gradient_dtype,
-                         s.input_grad_ld, ignored_tokens(s, call));
-  }
+  if (s.input_grad) finish_input_grad(s, call, batch, a.dlogits.residuals, a.input_grad_sum, 0, s.tokens);
   if (s.weight_grad) clear_weight_grad_tail(s, call);
   if (s.bias_grad) {
-    launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, factor, t.student_bias_grad);
+    launch_bias_gradient(call.stream, a.column_sum, s.valid_vocab, s.vocab, batch.gradient_factor,
+                         call.tensors.student_bias_grad);
   }
 }
 
 void BackwardSweep::tune(const Call& call, const BatchArrays& batch, const Arrays& a) {
-  for (const bool last : {false, true}) {
-    if (last && tiles_.tail() == tiles_.size) continue;
-    const Index entry = last ? tiles_.start(tiles_.count() - 1) : 0;
-    Products& p = products_[last ? 1 : 0];
+  products_.each([&](Products& p, Index entry) {
     if (p.input_grad) p.input_grad->tune(call.stream, input_grad_operands(call, batch, a, entry, false));
     if (p.weight_grad) p.weight_grad->tune(call.stream, weight_grad_operands(call, batch, a, entry));
     p.logits.tune(call, a.tile, 0, entry);
-  }
+  });
 }
 
 std::string BackwardSweep::describe() const {

@@ -16,16 +16,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cuda/kappa_certificate.h"
 #include "cuda/vocab_tiles.h"
 
 namespace fljsd::cuda {
-
-// The product of dlogits [rows, columns] and as many rows of the student's weight.
-GemmSpec input_grad_spec(const Settings& settings, Index rows, Index columns, Index dlogits_ld,
-                         fljsd_dtype out, Index out_ld);
 
 class BackwardSweep {
  public:
@@ -62,13 +57,8 @@ class BackwardSweep {
     LogitProducts logits;
     std::optional<Gemm> input_grad, weight_grad;
   };
-  struct Factors {
-    const float *alpha, *zero, *one;
-  };
 
   Products make_products(const std::shared_ptr<const LtHandle>& lt, Index columns) const;
-  const Products& products_of(Index i) const;
-  Factors factors(const BatchArrays& batch) const;
   Gemm::Operands input_grad_operands(const Call& call, const BatchArrays& batch, const Arrays& arrays,
                                      Index entry, bool adds) const;
   Gemm::Operands weight_grad_operands(const Call& call, const BatchArrays& batch, const Arrays& arrays,
@@ -81,8 +71,7 @@ class BackwardSweep {
   Divergence kind_;
   Mixture mixture_;
   Pieces tiles_;
-  float alpha_, zero_ = 0, one_ = 1;
-  std::vector<Products> products_;  // of a tile of full size, of the last one
+  ByLength<Products> products_;  // of tiles
 };
 
 }  // namespace fljsd::cuda

@@ -38,7 +38,19 @@ struct BatchArrays {
       nullptr;  // for the weight gradient: the caller's, or a copy with ignored tokens zeroed
   Index student_input_ld = 0;
   DeviceScalars* scalars = nullptr;
+  Factor gradient_factor;  // of the gradient products
 };
+
+// The same and the constants 0 and 1, where a product reads them (Scalars). `batch` must live as long.
+struct GradientFactors {
+  const float *alpha, *zero, *one;
+};
+inline GradientFactors gradient_factors(const BatchArrays& batch) {
+  static constexpr float zero = 0, one = 1;
+  const DeviceScalars* scalars = batch.gradient_factor.scalars;
+  if (scalars == nullptr) return {&batch.gradient_factor.alpha, &zero, &one};
+  return {&scalars->alpha, &scalars->zero, &scalars->one};
+}
 
 // Lays the arrays out; with a call, fills them (enqueues that).
 inline BatchArrays begin_batch(const Settings& s, fljsd_pass pass, Workspace& workspace, const Call* call) {
@@ -46,6 +58,8 @@ inline BatchArrays begin_batch(const Settings& s, fljsd_pass pass, Workspace& wo
   const bool backward = pass == FLJSD_FORWARD_BACKWARD;
   float* own_losses = workspace.take<float>(s.tokens);
   arrays.scalars = workspace.take<DeviceScalars>(1);
+  arrays.gradient_factor = {static_cast<float>(gradient_alpha(s)),
+                            s.divisor_on_device() ? arrays.scalars : nullptr};
   const Index padded_vocab = round_up(s.valid_vocab, 4);
   if (s.student.bias_dtype != FLJSD_ABSENT) arrays.student_bias = workspace.take<float>(padded_vocab);
   if (s.teacher.bias_dtype != FLJSD_ABSENT) arrays.teacher_bias = workspace.take<float>(padded_vocab);
@@ -79,6 +93,31 @@ inline void finish_losses(const Settings& s, const Call& call, const float* toke
   if (call.tensors.loss == nullptr || s.reduction == FLJSD_NONE) return;
   launch_reduce(call.stream, token_loss, ignored_tokens(s, call), s.tokens, s.reduction == FLJSD_BATCHMEAN,
                 call.tensors.loss);
+}
+
+// What comes after the product of the dlogits of `rows` tokens, from first_token on, and the weight: what
+// rounding took from the dlogits, the rounding of the sum, and zeros for tokens that do not count. `sum`:
+// where the product is, packed; null if it is where the caller wants it.
+inline void finish_input_grad(const Settings& s, const Call& call, const BatchArrays& batch,
+                              const ResidualLists& residuals, float* sum, Index first_token, Index rows) {
+  const fljsd_tensors& t = call.tensors;
+  void* out = at(t.student_input_grad, s.gradient_dtype, first_token * s.input_grad_ld);
+  if (wants_residuals(s)) {
+    launch_residual_product(call.stream, residuals,
+                            {.rows = rows,
+                             .columns = s.student.hidden,
+                             .weight = t.student_weight,
+                             .weight_ld = s.student.weight_ld,
+                             .out = sum != nullptr ? sum : static_cast<float*>(out),
+                             .out_ld = sum != nullptr ? s.student.hidden : s.input_grad_ld},
+                            batch.gradient_factor);
+  }
+  if (sum != nullptr)
+    launch_round(call.stream, sum, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld);
+  if (s.has_labels) {
+    launch_clear_ignored(call.stream, rows, s.student.hidden, out, s.gradient_dtype, s.input_grad_ld,
+                         ignored_tokens(s, call, first_token));
+  }
 }
 
 // Rows of the weight gradient at or past valid_vocab are 0; bytes between the rows stay.

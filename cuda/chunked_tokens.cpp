@@ -98,7 +98,7 @@ ChunkSizes choose(const Settings& s, fljsd_pass pass) {
 
 std::unique_ptr<Stage> make_chunked_tokens(const Settings& settings) {
   return std::make_unique<TokenChunks>(
-      settings, FLJSD_F32, choose(settings, FLJSD_FORWARD).chunk,
+      settings, FLJSD_F32, settings.has(FLJSD_FORWARD) ? choose(settings, FLJSD_FORWARD).chunk : 1,
       settings.any_grad() ? choose(settings, FLJSD_FORWARD_BACKWARD) : ChunkSizes{});
 }
 

@@ -33,7 +33,7 @@ class ChunkedVocab final : public Stage {
     statistics_ = OnePassStatistics(s);
     const auto lt = std::make_shared<LtHandle>();
     for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
-      if (pass == FLJSD_FORWARD_BACKWARD && !s.any_grad()) continue;
+      if (!s.has(pass)) continue;
       TiledSweep& sweep = sweeps_[pass].emplace(s, statistics_, pass);
       sweep.fit(s.memory_budget, [&] { return workspace_bytes(pass); });
       sweep.prepare(lt);
@@ -67,9 +67,9 @@ class ChunkedVocab final : public Stage {
 
   std::string describe() const override {
     if (settings_.tokens == 0) return "";
-    const std::string text = "forward: " + sweeps_[FLJSD_FORWARD]->describe();
-    const auto& backward = sweeps_[FLJSD_FORWARD_BACKWARD];
-    return backward ? text + "forward and backward: " + backward->describe() : text;
+    const auto& [forward, backward] = sweeps_;
+    return (forward ? "forward: " + forward->describe() : "") +
+           (backward ? "forward and backward: " + backward->describe() : "");
   }
 
  private:

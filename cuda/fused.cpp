@@ -120,7 +120,8 @@ class Fused final : public Stage {
 
   // Gradients, from logits that are stored if the caller's budget has room for them.
   std::unique_ptr<Stage> make_backward() {
-    const Settings& s = settings_;
+    Settings s = settings_;
+    s.losses_alone = false;
     if (two_passes_) return make_chunked_tokens(s);
     if (s.memory_budget > 0) {
       Settings all = s;

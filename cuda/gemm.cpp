@@ -140,8 +140,8 @@ Gemm::Gemm(std::shared_ptr<const LtHandle> lt, const GemmSpec& spec)
   if (candidates_[0].algorithms.empty()) candidates_[0] = candidates_[1];
 }
 
-Gemm::Candidates& Gemm::candidates_for(const Operands& o) {
-  return candidates_[is_aligned(o.a, 16) && is_aligned(o.b, 16) && is_aligned(o.c, 16) ? 0 : 1];
+std::size_t Gemm::candidates_for(const Operands& o) {
+  return is_aligned(o.a, 16) && is_aligned(o.b, 16) && is_aligned(o.c, 16) ? 0 : 1;
 }
 
 cublasStatus_t Gemm::launch(cudaStream_t stream, const Operands& o,
@@ -158,12 +158,12 @@ void Gemm::check_launch(cublasStatus_t status) const {
 }
 
 void Gemm::run(cudaStream_t stream, const Operands& operands) const {
-  const Candidates& candidates = const_cast<Gemm*>(this)->candidates_for(operands);
+  const Candidates& candidates = candidates_[candidates_for(operands)];
   check_launch(launch(stream, operands, candidates.algorithms[candidates.chosen]));
 }
 
 void Gemm::tune(cudaStream_t stream, const Operands& operands) {
-  Candidates& candidates = candidates_for(operands);
+  Candidates& candidates = candidates_[candidates_for(operands)];
   const Event start, stop;
   // Candidates take turns, so that a clock that falls as the GPU warms up is the same for all; the best of
   // each counts. The heuristics do return algorithms that then refuse: those stay infinitely slow.

@@ -69,7 +69,7 @@ class Gemm {
     std::size_t chosen = 0;
     float milliseconds = 0;  // 0: not measured
   };
-  Candidates& candidates_for(const Operands& operands);
+  static std::size_t candidates_for(const Operands& operands);  // index in candidates_
   cublasStatus_t launch(cudaStream_t stream, const Operands& operands,
                         const cublasLtMatmulAlgo_t& algorithm) const;
   void check_launch(cublasStatus_t status) const;  // throws Failure

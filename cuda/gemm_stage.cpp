@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "cuda/batch.h"
-#include "cuda/gemm.h"
+#include "cuda/products.h"
 #include "cuda/stage.h"
 
 namespace fljsd::cuda {
@@ -24,42 +24,14 @@ class GemmStage final : public Stage {
     const Settings& s = settings_;
     if (s.tokens == 0) return;
     const auto logits = [&](const char* what, const Model& model) {
-      return Gemm(lt_, {.what = what,
-                        .m = s.tokens,
-                        .n = s.valid_vocab,
-                        .k = model.hidden,
-                        .transpose_b = true,
-                        .lda = model.input_ld,
-                        .ldb = model.weight_ld,
-                        .ldc = ld(),
-                        .in = model.dtype,
-                        .out = model.dtype});
+      return Gemm(lt_, logits_spec(what, model, s.tokens, s.valid_vocab, model.dtype));
     };
     student_logits_.emplace(logits("student logits", s.student));
     teacher_logits_.emplace(logits("teacher logits", s.teacher));
-    if (s.input_grad) {
-      input_grad_.emplace(lt_, GemmSpec{.what = "student input gradient",
-                                        .m = s.tokens,
-                                        .n = s.student.hidden,
-                                        .k = s.valid_vocab,
-                                        .lda = ld(),
-                                        .ldb = s.student.weight_ld,
-                                        .ldc = s.input_grad_ld,
-                                        .in = s.student.dtype,
-                                        .out = s.gradient_dtype});
-    }
-    if (s.weight_grad) {
-      weight_grad_.emplace(lt_, GemmSpec{.what = "student weight gradient",
-                                         .m = s.valid_vocab,
-                                         .n = s.student.hidden,
-                                         .k = s.tokens,
-                                         .transpose_a = true,
-                                         .lda = ld(),
-                                         .ldb = s.student.input_ld,
-                                         .ldc = s.weight_grad_ld,
-                                         .in = s.student.dtype,
-                                         .out = s.gradient_dtype});
-    }
+    Settings all = s;  // no token is left out
+    all.has_labels = false;
+    if (s.input_grad) input_grad_.emplace(lt_, input_grad_spec(all, s.tokens, s.valid_vocab, false));
+    if (s.weight_grad) weight_grad_.emplace(lt_, weight_grad_spec(all, s.tokens, s.valid_vocab, false));
   }
 
   Index workspace_bytes(fljsd_pass) const override {
@@ -70,7 +42,7 @@ class GemmStage final : public Stage {
 
   void run(fljsd_pass pass, const Call& call) const override {
     const fljsd_tensors& t = call.tensors;
-    each_product(pass, call,
+    each_product(*this, pass, call,
                  [&](const Gemm& gemm, const Gemm::Operands& operands) { gemm.run(call.stream, operands); });
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     if (t.token_loss != nullptr) launch_fill(call.stream, t.token_loss, settings_.tokens, nan);
@@ -82,9 +54,8 @@ class GemmStage final : public Stage {
 
   void tune(fljsd_pass pass, const Call& call) override {
     run(pass, call);
-    each_product(pass, call, [&](const Gemm& gemm, const Gemm::Operands& operands) {
-      const_cast<Gemm&>(gemm).tune(call.stream, operands);
-    });
+    each_product(*this, pass, call,
+                 [&](Gemm& gemm, const Gemm::Operands& operands) { gemm.tune(call.stream, operands); });
   }
 
   std::string describe() const override {
@@ -103,35 +74,37 @@ class GemmStage final : public Stage {
     void* teacher_logits;
   };
 
-  Index ld() const { return round_up(settings_.valid_vocab, 64); }
-
   Arrays lay_out(Workspace& workspace) const {
+    const Index logits = settings_.tokens * logits_ld(settings_.valid_vocab);
     Arrays a;
     a.gemm_workspace = workspace.take<std::byte>(Gemm::workspace_size);
-    a.student_logits = workspace.take(settings_.student.dtype, settings_.tokens * ld());
-    a.teacher_logits = workspace.take(settings_.teacher.dtype, settings_.tokens * ld());
+    a.student_logits = workspace.take(settings_.student.dtype, logits);
+    a.teacher_logits = workspace.take(settings_.teacher.dtype, logits);
     return a;
   }
 
-  template <class Use>
-  void each_product(fljsd_pass pass, const Call& call, const Use& use) const {
+  // use(product, operands) for the products of `stage`, which is const where they are only run.
+  template <class ThisStage, class Use>
+  static void each_product(ThisStage& stage, fljsd_pass pass, const Call& call, const Use& use) {
+    static constexpr float one = 1, zero = 0;
     const fljsd_tensors& t = call.tensors;
     Workspace workspace(call.workspace);
-    const Arrays a = lay_out(workspace);
+    const Arrays a = stage.lay_out(workspace);
     const auto operands = [&](const void* left, const void* right, void* out) {
-      return Gemm::Operands{left, right, out, &one_, &zero_, a.gemm_workspace};
+      return Gemm::Operands{left, right, out, &one, &zero, a.gemm_workspace};
     };
-    use(*student_logits_, operands(t.student_input, t.student_weight, a.student_logits));
-    use(*teacher_logits_, operands(t.teacher_input, t.teacher_weight, a.teacher_logits));
+    use(*stage.student_logits_, operands(t.student_input, t.student_weight, a.student_logits));
+    use(*stage.teacher_logits_, operands(t.teacher_input, t.teacher_weight, a.teacher_logits));
     if (pass == FLJSD_FORWARD) return;
-    if (input_grad_) use(*input_grad_, operands(a.student_logits, t.student_weight, t.student_input_grad));
-    if (weight_grad_) use(*weight_grad_, operands(a.student_logits, t.student_input, t.student_weight_grad));
+    if (stage.input_grad_)
+      use(*stage.input_grad_, operands(a.student_logits, t.student_weight, t.student_input_grad));
+    if (stage.weight_grad_)
+      use(*stage.weight_grad_, operands(a.student_logits, t.student_input, t.student_weight_grad));
   }
 
   Settings settings_;
   std::shared_ptr<const LtHandle> lt_;
   std::optional<Gemm> student_logits_, teacher_logits_, input_grad_, weight_grad_;
-  float one_ = 1, zero_ = 0;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "cuda/batch.h"
 #include "cuda/hopper/gemm.h"
 #include "cuda/hopper/tensor_map.h"
+#include "cuda/products.h"
 #include "cuda/stage.h"
 
 namespace fljsd::cuda {
@@ -94,7 +95,7 @@ class HopperGemm final : public Stage {
   };
 
   const char* name() const { return epilogue_ == Epilogue::logits ? "hopper-gemm" : "hopper-log-sum-exp"; }
-  Index ld() const { return round_up(settings_.valid_vocab, 64); }
+  Index ld() const { return logits_ld(settings_.valid_vocab); }
 
   void refuse_what_does_not_run() const {
     const Settings& s = settings_;

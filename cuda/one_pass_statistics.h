@@ -24,8 +24,7 @@ struct OnePassStatistics {
       : kind(divergence_kind(s.beta)), mixture(make_mixture(s.beta, s.temperature)) {
     if (kind != Divergence::mixture) return;
     for (const fljsd_pass pass : {FLJSD_FORWARD, FLJSD_FORWARD_BACKWARD}) {
-      if (pass == FLJSD_FORWARD || s.any_grad())
-        weights[pass] = make_one_pass_weights(s.beta, basis_of(pass));
+      if (s.has(pass)) weights[pass] = make_one_pass_weights(s.beta, basis_of(pass));
     }
   }
 

@@ -59,7 +59,10 @@ struct Settings {
   Index gradient_chunk_vocab = 0;
   Device device;
   bool counts_elsewhere = false;  // the divisor of the reduction counts tokens of other ranks too
+  bool losses_alone = true;       // whether calls may want no gradients
 
+  // Whether calls may ask for this pass.
+  bool has(fljsd_pass pass) const { return pass == FLJSD_FORWARD ? losses_alone : any_grad(); }
   bool any_grad() const { return input_grad || weight_grad || bias_grad; }
   // Whether the divisor of the reduction is only known on the device.
   bool divisor_on_device() const { return (has_labels || counts_elsewhere) && reduction == FLJSD_BATCHMEAN; }

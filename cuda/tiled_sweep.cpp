@@ -44,10 +44,10 @@ void TiledSweep::prepare(const std::shared_ptr<const LtHandle>& lt) {
     backward_.emplace(settings_, lt, tiles_);
     return;
   }
-  for (const Index rows : {token_blocks_.size, token_blocks_.tail()}) {
-    for (const Index columns : {tiles_.size, tiles_.tail()})
-      products_.emplace_back(lt, settings_, rows, columns);
-  }
+  products_ = {token_blocks_, [&](Index rows) {
+                 return ByLength<LogitProducts>(
+                     tiles_, [&](Index columns) { return LogitProducts(lt, settings_, rows, columns); });
+               }};
 }
 
 // Enough that the rows of a tile give every multiprocessor 16 warps.
@@ -71,10 +71,6 @@ OnePassState TiledSweep::state(const Arrays& a, Index token) const {
   return {a.records + token * slices() * statistics_.record_floats(pass_), slices()};
 }
 
-const LogitProducts& TiledSweep::products_of(Index rows, Index columns) const {
-  return products_[(rows == token_blocks_.size ? 0u : 2u) + (columns == tiles_.size ? 0u : 1u)];
-}
-
 OnePassState TiledSweep::run_sums(const Call& call, const BatchArrays& batch, const Arrays& a) const {
   if (has_gradients()) {
     sweep_gradient_tiles(call, batch, a);
@@ -95,7 +91,7 @@ void TiledSweep::sweep_blocks(const Call& call, const BatchArrays& batch, const 
     const Index token = token_blocks_.start(block), rows = token_blocks_.length(block);
     for (Index i = 0; i < tiles_.count(); ++i) {
       const Index entry = tiles_.start(i), columns = tiles_.length(i);
-      products_of(rows, columns).run(call, a.tile, token, entry);
+      products_.of(rows).of(columns).run(call, a.tile, token, entry);
       accumulate(call, logit_tile(settings_, call, batch, a.tile, token, rows, entry, columns),
                  state(a, token), i == 0);
     }
@@ -128,15 +124,9 @@ void TiledSweep::tune(const Call& call, const BatchArrays& batch, const Arrays& 
     backward_->tune(call, batch, a.backward);
     return;
   }
-  for (std::size_t i = 0; i < products_.size(); ++i) {
-    const bool last_block = i >= 2, last_tile = i % 2 == 1;
-    if ((last_block && token_blocks_.tail() == token_blocks_.size) ||
-        (last_tile && tiles_.tail() == tiles_.size)) {
-      continue;
-    }
-    products_[i].tune(call, a.tile, last_block ? token_blocks_.start(token_blocks_.count() - 1) : 0,
-                      last_tile ? tiles_.start(tiles_.count() - 1) : 0);
-  }
+  products_.each([&](ByLength<LogitProducts>& of_block, Index token) {
+    of_block.each([&](LogitProducts& p, Index entry) { p.tune(call, a.tile, token, entry); });
+  });
 }
 
 std::string TiledSweep::describe() const {
@@ -144,7 +134,8 @@ std::string TiledSweep::describe() const {
                      (has_gradients() ? std::string("all") : std::to_string(token_blocks_.size)) +
                      " tokens x " + std::to_string(tiles_.size) + " vocabulary entries, " +
                      std::to_string(slices()) + " slices a row\n";
-  for (const LogitProducts& p : products_) text += p.describe();
+  for (const ByLength<LogitProducts>& of_block : products_)
+    for (const LogitProducts& p : of_block) text += p.describe();
   return backward_ ? text + backward_->describe() : text;
 }
 

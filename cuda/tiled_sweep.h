@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cuda/backward_sweep.h"
 #include "cuda/one_pass_statistics.h"
@@ -60,7 +59,6 @@ class TiledSweep {
   Index asked_columns() const;
   Index slices() const;
   OnePassState state(const Arrays& arrays, Index token) const;
-  const LogitProducts& products_of(Index rows, Index columns) const;
   void accumulate(const Call& call, const LogitTile& tile, const OnePassState& state, bool first) const;
   void sweep_blocks(const Call& call, const BatchArrays& batch, const Arrays& arrays) const;
   void sweep_gradient_tiles(const Call& call, const BatchArrays& batch, const Arrays& arrays) const;
@@ -70,8 +68,8 @@ class TiledSweep {
   OnePassStatistics statistics_;
   fljsd_pass pass_;
   Pieces token_blocks_, tiles_;
-  std::vector<LogitProducts> products_;    // [rows: size, tail][columns: size, tail], forward only
-  std::optional<BackwardSweep> backward_;  // with gradients
+  ByLength<ByLength<LogitProducts>> products_;  // of blocks of tokens, of tiles; forward only
+  std::optional<BackwardSweep> backward_;       // with gradients
 };
 
 }  // namespace fljsd::cuda

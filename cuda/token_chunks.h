@@ -8,9 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "cuda/batch.h"
-#include "cuda/gemm.h"
 #include "cuda/stage.h"
+#include "cuda/vocab_tiles.h"
 
 namespace fljsd::cuda {
 
@@ -35,33 +34,19 @@ class TokenChunks final : public Stage {
                                const ChunkSizes& sizes);
 
  private:
-  // The products of one chunk length, and of one group length.
-  struct LogitProducts {
-    Gemm student, teacher;
-    std::string describe() const { return "  " + student.describe() + "\n  " + teacher.describe() + "\n"; }
-  };
+  // Of one length of a group.
   struct GradientProducts {
     std::optional<Gemm> input_grad;
     std::optional<Gemm> weight_grad;
   };
-  // Of full length, and of the last piece when that is shorter.
-  template <class Products>
-  struct ByLength {
-    Index full_length = 0;
-    std::unique_ptr<Products> full, tail;
-    Products& of(Index length) const { return length == full_length ? *full : *tail; }
-  };
   struct Arrays;
-  struct Factors {
-    const float *alpha, *zero, *one;
-  };
 
   static Arrays lay_out(const Settings& s, fljsd_dtype logits_dtype, fljsd_pass pass, const ChunkSizes& sizes,
                         Workspace& workspace, const Call* call);
-  LogitProducts make_logits(Index rows) const;
   GradientProducts make_gradients(Index rows) const;
-  Factors factors(const Arrays& arrays) const;
-  void run_logits(const LogitProducts& products, const Call& call, const Arrays& arrays, Index first) const;
+  Gemm::Operands input_grad_operands(const Call& call, const Arrays& arrays, Index first) const;
+  // `adds`: to what earlier groups left.
+  Gemm::Operands weight_grad_operands(const Call& call, const Arrays& arrays, Index first, bool adds) const;
   // Gradients of the group of tokens [first, first + rows), whose dlogits are there.
   void run_gradients(const Call& call, const Arrays& arrays, Index first, Index rows) const;
 
@@ -70,10 +55,9 @@ class TokenChunks final : public Stage {
   Divergence kind_;
   Mixture mixture_;
   std::shared_ptr<const LtHandle> lt_;
-  ChunkSizes sizes_[2];  // by pass
-  ByLength<LogitProducts> logits_[2];
-  ByLength<GradientProducts> gradients_;
-  float alpha_, zero_ = 0, one_ = 1;
+  ChunkSizes sizes_[2];                   // by pass
+  ByLength<LogitProducts> logits_[2];     // of chunks, by pass
+  ByLength<GradientProducts> gradients_;  // of groups
 };
 
 }  // namespace fljsd::cuda

@@ -8,19 +8,6 @@ namespace {
 
 constexpr float zero = 0, one = 1;
 
-GemmSpec logits_spec(const char* what, const Model& model, Index rows, Index columns) {
-  return {.what = what,
-          .m = rows,
-          .n = columns,
-          .k = model.hidden,
-          .transpose_b = true,
-          .lda = model.input_ld,
-          .ldb = model.weight_ld,
-          .ldc = tile_ld(columns),
-          .in = model.dtype,
-          .out = FLJSD_F32};
-}
-
 }  // namespace
 
 Pieces cut(Index total, Index size, Index unit) {
@@ -43,22 +30,22 @@ Index whole_waves(const Device& device, Index rows, Index bytes_of_entry, Index 
   return 256 * best;
 }
 
-TileBuffers take_tile(Workspace& workspace, Index rows, Index columns) {
+TileBuffers take_tile(Workspace& workspace, Index rows, Index columns, fljsd_dtype logits) {
   TileBuffers buffers;
   buffers.gemm_workspace = workspace.take<std::byte>(Gemm::workspace_size);
-  buffers.student_logits = workspace.take<float>(rows * tile_ld(columns));
-  buffers.teacher_logits = workspace.take<float>(rows * tile_ld(columns));
+  buffers.student_logits = workspace.take(logits, rows * logits_ld(columns));
+  buffers.teacher_logits = workspace.take(logits, rows * logits_ld(columns));
   return buffers;
 }
 
 LogitProducts::LogitProducts(const std::shared_ptr<const LtHandle>& lt, const Settings& s, Index rows,
-                             Index columns)
+                             Index columns, fljsd_dtype logits)
     : student_model_(s.student),
       teacher_model_(s.teacher),
-      student_(lt, logits_spec("student logits", s.student, rows, columns)),
-      teacher_(lt, logits_spec("teacher logits", s.teacher, rows, columns)) {}
+      student_(lt, logits_spec("student logits", s.student, rows, columns, logits)),
+      teacher_(lt, logits_spec("teacher logits", s.teacher, rows, columns, logits)) {}
 
-Gemm::Operands LogitProducts::operands(const Model& m, const void* input, const void* weight, float* logits,
+Gemm::Operands LogitProducts::operands(const Model& m, const void* input, const void* weight, void* logits,
                                        const TileBuffers& buffers, Index token, Index entry) const {
   return {at(input, m.dtype, token * m.input_ld),
           at(weight, m.dtype, entry * m.weight_ld),
@@ -95,9 +82,9 @@ std::string LogitProducts::describe() const {
 LogitTile logit_tile(const Settings& s, const Call& call, const BatchArrays& batch,
                      const TileBuffers& buffers, Index token, Index rows, Index entry, Index columns) {
   const auto from = [&](const float* bias) { return bias != nullptr ? bias + entry : nullptr; };
-  return {buffers.student_logits,
-          buffers.teacher_logits,
-          tile_ld(columns),
+  return {static_cast<const float*>(buffers.student_logits),
+          static_cast<const float*>(buffers.teacher_logits),
+          logits_ld(columns),
           rows,
           columns,
           from(batch.student_bias),

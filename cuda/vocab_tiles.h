@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the vocabulary: how a range is cut, and the two products that fill a tile with fp32 logits.
+// How a range is cut into pieces, what is made for each of their lengths, and the two products that fill a
+// tile of tokens and vocabulary entries with logits.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/batch.h"
 #include "cuda/chernoff_kernels.h"
-#include "cuda/gemm.h"
+#include "cuda/products.h"
 
 namespace fljsd::cuda {
 
@@ -22,6 +24,32 @@ struct Pieces {
   Index length(Index i) const { return i + 1 == count() ? tail() : size; }
 };
 
+// What is made for each length that pieces have: for full ones, and for a shorter last one.
+template <class Made>
+class ByLength {
+ public:
+  ByLength() = default;
+  // make(length) -> Made
+  template <class Make>
+  ByLength(const Pieces& pieces, const Make& make) : pieces_(pieces) {
+    made_.push_back(make(pieces.size));
+    if (pieces.tail() != pieces.size) made_.push_back(make(pieces.tail()));
+  }
+
+  const Made& of(Index length) const { return made_[length == pieces_.size ? 0 : 1]; }
+  // use(made, start of the first piece of its length)
+  template <class Use>
+  void each(const Use& use) {
+    for (Made& made : made_) use(made, &made == &made_.front() ? 0 : pieces_.start(pieces_.count() - 1));
+  }
+  auto begin() const { return made_.begin(); }
+  auto end() const { return made_.end(); }
+
+ private:
+  Pieces pieces_;
+  std::vector<Made> made_;
+};
+
 // About `size` each, all about equal, a multiple of `unit` unless there is only one.
 Pieces cut(Index total, Index size, Index unit);
 
@@ -29,25 +57,20 @@ Pieces cut(Index total, Index size, Index unit);
 // kernels proceed, fill the multiprocessors to 97 % or better; or the ones that fill them best.
 Index whole_waves(const Device& device, Index rows, Index bytes_of_entry, Index bytes);
 
-// Leading dimension of a tile: rows at multiples of 256 bytes of fp32, 128 of bf16.
-inline Index tile_ld(Index columns) {
-  return round_up(columns, 64);
-}
-
-// Where a tile's logits go: [rows, tile_ld(columns)] each.
+// Where a tile's logits go: [rows, logits_ld(columns)] each.
 struct TileBuffers {
-  float* student_logits = nullptr;
-  float* teacher_logits = nullptr;
+  void* student_logits = nullptr;
+  void* teacher_logits = nullptr;
   void* gemm_workspace = nullptr;
 };
-// Room for `rows` x `columns`, and for cuBLASLt.
-TileBuffers take_tile(Workspace& workspace, Index rows, Index columns);
+// Room for `rows` x `columns` in this format, and for cuBLASLt.
+TileBuffers take_tile(Workspace& workspace, Index rows, Index columns, fljsd_dtype logits = FLJSD_F32);
 
 // The products of a tile of one size.
 class LogitProducts {
  public:
   LogitProducts(const std::shared_ptr<const LtHandle>& lt, const Settings& settings, Index rows,
-                Index columns);
+                Index columns, fljsd_dtype logits = FLJSD_F32);
 
   // Of the tile that starts at `token` and `entry`.
   void run(const Call& call, const TileBuffers& buffers, Index token, Index entry) const;
@@ -55,7 +78,7 @@ class LogitProducts {
   std::string describe() const;
 
  private:
-  Gemm::Operands operands(const Model& model, const void* input, const void* weight, float* logits,
+  Gemm::Operands operands(const Model& model, const void* input, const void* weight, void* logits,
                           const TileBuffers& buffers, Index token, Index entry) const;
   Gemm::Operands student_operands(const Call& call, const TileBuffers& buffers, Index token,
                                   Index entry) const;
@@ -66,7 +89,7 @@ class LogitProducts {
   Gemm student_, teacher_;
 };
 
-// What kernels are told about the tile that starts at `token` and `entry`.
+// What kernels are told about the tile of fp32 logits that starts at `token` and `entry`.
 LogitTile logit_tile(const Settings& settings, const Call& call, const BatchArrays& batch,
                      const TileBuffers& buffers, Index token, Index rows, Index entry, Index columns);
 
