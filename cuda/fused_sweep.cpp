@@ -42,18 +42,7 @@ std::string FusedSweep::find_obstacle() const {
     return "the device's compute capability is " + number(s.device.capability / 10) + "." +
            number(s.device.capability % 10) + ", and the fused sweep needs 9.0";
   }
-  if (s.student.dtype == FLJSD_F32 || s.student.dtype != s.teacher.dtype) {
-    return std::string("the models are in ") + name(s.student.dtype) + " and " + name(s.teacher.dtype) +
-           ", and the fused sweep needs both in bf16 or both in fp16";
-  }
-  const Index lds[] = {s.student.input_ld, s.student.weight_ld, s.teacher.input_ld, s.teacher.weight_ld};
-  for (const Index ld : lds) {
-    if (!hopper::can_map(0, ld))
-      return "a leading dimension is " + number(ld) + ", and the fused sweep needs multiples of 8";
-  }
-  constexpr Index most = std::numeric_limits<int>::max() / 2;
-  if (std::max({s.tokens, s.vocab, s.student.hidden, s.teacher.hidden}) > most)
-    return "a size is beyond " + number(most);
+  if (const std::string obstacle = hopper::obstacle_to_maps(s); !obstacle.empty()) return obstacle;
   // The kernel's no_entry, -2^100, would not be low; or infinitely so in both models, and their difference
   // NaN.
   if (!(statistics_.mixture.log2_scale > 1e-18f)) return "the temperature is above 1e18";
@@ -86,11 +75,7 @@ void FusedSweep::fit(Index workspace_bytes) {
 }
 
 bool FusedSweep::serves(const fljsd_tensors& t) const {
-  if (!obstacle_.empty()) return false;
-  for (const void* data : {t.student_input, t.student_weight, t.teacher_input, t.teacher_weight}) {
-    if (!hopper::can_map(reinterpret_cast<std::uintptr_t>(data), 8)) return false;
-  }
-  return true;
+  return obstacle_.empty() && hopper::can_map(t);
 }
 
 hopper::SweepKind FusedSweep::kind_of(SweepSums sums) const {

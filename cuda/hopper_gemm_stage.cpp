@@ -16,7 +16,6 @@
 //
 // They run on compute capability 9.0, with both models in bf16 or both in fp16 and rows that start at
 // multiples of 16 bytes, and refuse anything else. With gradients the call is `gemm`'s.
-#include <algorithm>
 #include <limits>
 
 #include "cuda/batch.h"
@@ -99,24 +98,13 @@ class HopperGemm final : public Stage {
 
   void refuse_what_does_not_run() const {
     const Settings& s = settings_;
-    if (s.student.dtype == FLJSD_F32 || s.student.dtype != s.teacher.dtype) {
-      fail(FLJSD_UNSUPPORTED, "The models are in ", cuda::name(s.student.dtype), " and ",
-           cuda::name(s.teacher.dtype), ", but stage ", name(), " needs both in bf16 or both in fp16.");
-    }
-    for (const Index ld :
-         {s.student.input_ld, s.student.weight_ld, s.teacher.input_ld, s.teacher.weight_ld}) {
-      if (!hopper::can_map(0, ld))
-        fail(FLJSD_UNSUPPORTED, "A leading dimension is ", ld, ", but stage ", name(),
-             " needs multiples of 8.");
-    }
+    if (const std::string obstacle = hopper::obstacle_to_maps(s); !obstacle.empty())
+      fail(FLJSD_UNSUPPORTED, "Stage ", name(), " cannot run: ", obstacle, ".");
     constexpr Index most = std::numeric_limits<int>::max() / 2;
-    const Index largest = std::max({s.tokens, s.vocab, s.student.hidden, s.teacher.hidden});
     const Index tiles =
         ceil_div(s.tokens, hopper::block_rows) * ceil_div(s.valid_vocab, hopper::product_columns);
-    if (largest > most || tiles > most) {
-      fail(FLJSD_UNSUPPORTED, "A size is ", largest, " and there are ", tiles, " tiles, but stage ", name(),
-           " has both up to ", most, ".");
-    }
+    if (tiles > most)
+      fail(FLJSD_UNSUPPORTED, "There are ", tiles, " tiles, but stage ", name(), " has up to ", most, ".");
     if (hopper::most_product_clusters(epilogue_, s.student.dtype) < 1) {
       fail(FLJSD_UNSUPPORTED, "Stage ", name(),
            " needs compute capability 9.0 and a library built with sm_90a", " code, but device ",
@@ -141,14 +129,13 @@ class HopperGemm final : public Stage {
     const Model* const models[] = {&s.student, &s.teacher};
     const void* const inputs[] = {t.student_input, t.teacher_input};
     const void* const weights[] = {t.student_weight, t.teacher_weight};
+    if (!hopper::can_map(t)) {
+      fail(FLJSD_UNSUPPORTED, "A tensor does not start at a multiple of 16 bytes, which stage ", name(),
+           " needs.");
+    }
     hopper::ProductMaps maps{};
     for (int i = 0; i < 2; ++i) {
       const Model& m = *models[i];
-      for (const void* data : {inputs[i], weights[i]}) {
-        if (!hopper::can_map(reinterpret_cast<std::uintptr_t>(data), 8))
-          fail(FLJSD_UNSUPPORTED, "A tensor does not start at a multiple of 16 bytes, which stage ", name(),
-               " needs.");
-      }
       maps.input[i] =
           hopper::make_tensor_map(inputs[i], m.dtype, s.tokens, m.hidden, m.input_ld, hopper::cta_rows);
       maps.weight[i] = hopper::make_tensor_map(weights[i], m.dtype, s.valid_vocab, m.hidden, m.weight_ld,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/hopper/tensor_map.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <cuda_runtime_api.h>
 
 #include "cuda/failure.h"
@@ -24,6 +27,28 @@ Encode find_encode() {
 }
 
 }  // namespace
+
+std::string obstacle_to_maps(const Settings& s) {
+  if (s.student.dtype == FLJSD_F32 || s.student.dtype != s.teacher.dtype) {
+    return std::string("the models are in ") + name(s.student.dtype) + " and " + name(s.teacher.dtype) +
+           ", and both must be in bf16 or both in fp16";
+  }
+  for (const Index ld : {s.student.input_ld, s.student.weight_ld, s.teacher.input_ld, s.teacher.weight_ld}) {
+    if (ld % 8 != 0) return "a leading dimension is " + std::to_string(ld) + ", and must be a multiple of 8";
+  }
+  constexpr Index most = std::numeric_limits<int>::max() / 2;
+  const Index largest = std::max({s.tokens, s.vocab, s.student.hidden, s.teacher.hidden});
+  if (largest > most)
+    return "a size is " + std::to_string(largest) + ", and the most is " + std::to_string(most);
+  return "";
+}
+
+bool can_map(const fljsd_tensors& t) {
+  for (const void* data : {t.student_input, t.student_weight, t.teacher_input, t.teacher_weight}) {
+    if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return false;
+  }
+  return true;
+}
 
 CUtensorMap make_tensor_map(const void* data, fljsd_dtype dtype, Index rows, Index columns, Index ld,
                             int box_rows) {

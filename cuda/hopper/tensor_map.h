@@ -8,11 +8,11 @@
 
 namespace fljsd::cuda::hopper {
 
-// Whether the copy engine can read a row-major matrix of two-byte elements: data at a multiple of 16 bytes,
-// rows too.
-constexpr bool can_map(std::uintptr_t data, Index ld) {
-  return data % 16 == 0 && ld % 8 == 0;
-}
+// The copy engine reads row-major matrices of two-byte elements that start at multiples of 16 bytes, as their
+// rows do. Why it cannot read the inputs and weights of a plan, as the end of a sentence; empty if it can.
+std::string obstacle_to_maps(const Settings& settings);
+// Whether those of a call start where it can read them.
+bool can_map(const fljsd_tensors& tensors);
 
 // A row-major matrix [rows, columns] of FLJSD_BF16 or FLJSD_F16, leading dimension ld, read in boxes of
 // `box_rows` x 64 elements that arrive in the 128-byte swizzle. Outside the matrix a box holds zeros; bytes
