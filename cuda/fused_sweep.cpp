@@ -81,7 +81,10 @@ bool FusedSweep::serves(const fljsd_tensors& t) const {
 hopper::SweepKind FusedSweep::kind_of(SweepSums sums) const {
   const Settings& s = settings_;
   const bool biased = s.student.bias_dtype != FLJSD_ABSENT || s.teacher.bias_dtype != FLJSD_ABSENT;
-  return {sums, s.student.dtype, biased, statistics_.mixture.small_share};
+  return {.sums = sums,
+          .dtype = s.student.dtype,
+          .biased = biased,
+          .small_share = statistics_.mixture.small_share};
 }
 
 Index FusedSweep::record_floats() const {
@@ -147,7 +150,7 @@ void FusedSweep::run(const Call& call, const BatchArrays& batch, const Arrays& a
   arguments.teacher_bias = batch.teacher_bias;
   arguments.records = a.records;
   hopper::SweepKind kind = kind_of(sums);
-  if (!one_pass || kind.general) {  // nothing is marked
+  if (!one_pass || kind.biased) {  // nothing is marked
     hopper::launch_sweep(call.stream, kind, operands, arguments);
     return;
   }
@@ -155,7 +158,7 @@ void FusedSweep::run(const Call& call, const BatchArrays& batch, const Arrays& a
   check(cudaMemsetAsync(a.marks, 0, groups().size() * sizeof(unsigned), call.stream),
         "clearing the marks of the fused sweep");
   hopper::launch_sweep(call.stream, kind, operands, arguments);
-  kind.general = true;
+  kind.careful = true;
   hopper::launch_sweep(call.stream, kind, operands, arguments);
 }
 

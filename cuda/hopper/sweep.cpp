@@ -14,11 +14,11 @@ constexpr const char* kernel_name = "the fused sweep";
 
 SweepKernel find_kernel(const SweepKind& kind) {
   switch (kind.sums) {
-    case SweepSums::one_pass: return one_pass_kernel(kind.dtype, kind.general);
-    case SweepSums::normalisers: return normaliser_kernel(kind.dtype, kind.general);
-    case SweepSums::terms: return exact_kernel(kind.dtype, kind.general, kind.small_share);
-    case SweepSums::teacher_kl: return kl_kernel(true, kind.dtype, kind.general);
-    case SweepSums::student_kl: return kl_kernel(false, kind.dtype, kind.general);
+    case SweepSums::one_pass: return one_pass_kernel(kind.dtype, kind.careful || kind.biased);
+    case SweepSums::normalisers: return normaliser_kernel(kind.dtype, kind.biased);
+    case SweepSums::terms: return exact_kernel(kind.dtype, kind.biased, kind.small_share);
+    case SweepSums::teacher_kl: return kl_kernel(true, kind.dtype, kind.biased);
+    case SweepSums::student_kl: return kl_kernel(false, kind.dtype, kind.biased);
   }
   return {};
 }
@@ -27,12 +27,12 @@ SweepKernel find_kernel(const SweepKind& kind) {
 
 int most_clusters(SweepKind kind) {
   int most = 0;
-  for (const bool general : {false, true}) {
-    kind.general = general;
+  for (const bool biased : {false, true}) {  // both kernels of one_pass, too
+    kind.biased = biased;
     const SweepKernel kernel = find_kernel(kind);
     const int fit =
         clusters_that_fit(reinterpret_cast<const void*>(kernel.function), kernel.shared_bytes, kernel_name);
-    most = general ? std::min(most, fit) : fit;
+    most = biased ? std::min(most, fit) : fit;
   }
   return most;
 }

@@ -23,7 +23,7 @@
 // other half while they work for the other warpgroup, which may be up to five stages ahead or behind.
 // References of a row are the maxima of its first tile. The fast kernel does not scan later ones, which would
 // cost 2 % of the time: sums that grow past 2^64 say that a logit lies too far above the reference, and then
-// the general kernel (SweepKind::general) does the group of tokens again.
+// the general kernel (SweepKind::careful) does the group of tokens again.
 #pragma once
 
 #include "cuda/hopper/ptx.cuh"

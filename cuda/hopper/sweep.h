@@ -55,12 +55,12 @@ constexpr int terms_record = 1;       // D in bits
 struct SweepKind {
   SweepSums sums = SweepSums::one_pass;
   fljsd_dtype dtype = FLJSD_BF16;  // of inputs and weights of both models: FLJSD_BF16 or FLJSD_F16
-  // true: the kernel adds biases, if there are any, and does marked groups only, if there are marks. It must
-  // be true with biases.
-  // one_pass has two kinds of sums besides. false: the fast ones, which take the maxima of a row's first tile
-  // for its reference and mark the groups of tokens in which a later logit lies too far above it, in which
-  // logits are huge, or which have no finite sums. true: those that scan every tile and take any logits.
-  bool general = false;
+  bool biased = false;             // whether there are biases to add
+  // one_pass has two kinds of sums. false: the fast ones, which take the maxima of a row's first tile for its
+  // reference and mark the groups of tokens in which a later logit lies too far above it, in which logits are
+  // huge, or which have no finite sums. true, and where there are biases: those that scan every tile and take
+  // any logits; of the marked groups only, if there are marks.
+  bool careful = false;
   bool small_share = false;  // of the mixture; terms only
 };
 
