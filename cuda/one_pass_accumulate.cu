@@ -25,7 +25,7 @@ constexpr int most_batches = 26;
 constexpr float careful_room = 4;
 
 template <Basis basis>
-__global__ void __launch_bounds__(32 * warps_per_block, blocks_per_multiprocessor)
+__global__ void __launch_bounds__(32 * slice_warps, blocks_per_multiprocessor)
     accumulate(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, float phase_step,
                bool first) {
   using M = Moments<basis>;
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32 * warps_per_block, blocks_per_multiprocesso
   const float* student = tile.student + slice.row * tile.ld + 4 * lane;
   const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
   const float scale = 0.5f * log2_scale;
-  __shared__ float scratch[warps_per_block][2 * M::stride];
+  __shared__ float scratch[slice_warps][2 * M::stride];
   WarpRecord<M> record(scratch[threadIdx.x / 32], lane);
   if (!first) record.load(slice.record);
 
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(32 * warps_per_block, blocks_per_multiprocesso
       b.load_some(student + column, teacher + column, left);
       if (tile.student_bias != nullptr) TileBatch::add_bias(b.x, tile.student_bias + column + 4 * lane, left);
       if (tile.teacher_bias != nullptr) TileBatch::add_bias(b.y, tile.teacher_bias + column + 4 * lane, left);
-      const RowReferences& ref = record.ref;
+      const ModelReferences& ref = record.ref;
       float max_x, max_y;
       batch_max(b, max_x, max_y);
       if (__any_sync(all_lanes,
@@ -110,8 +110,8 @@ void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const 
   }
   launch("launching the one-pass statistics",
          basis == Basis::twelve ? accumulate<Basis::twelve> : accumulate<Basis::twenty_two>,
-         grid_of(ceil_div(tile.rows * state.slices, warps_per_block)), 32 * warps_per_block, stream, tile,
-         state, mixture.log2_scale, phase_step, first);
+         grid_of(ceil_div(tile.rows * state.slices, slice_warps)), 32 * slice_warps, stream, tile, state,
+         mixture.log2_scale, phase_step, first);
 }
 
 }  // namespace fljsd::cuda

@@ -9,7 +9,7 @@ namespace fljsd::cuda {
 namespace {
 
 template <Divergence kind>
-__global__ void __launch_bounds__(32 * warps_per_block)
+__global__ void __launch_bounds__(32 * slice_warps)
     accumulate_kl(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, bool first) {
   constexpr bool teacher_first = kind == Divergence::teacher_kl;
   const Slice slice(tile, state, kl_record);
@@ -96,8 +96,8 @@ void launch_accumulate_kl(cudaStream_t stream, Divergence kind, const Mixture& m
   launch("launching the one-pass statistics",
          kind == Divergence::teacher_kl ? accumulate_kl<Divergence::teacher_kl>
                                         : accumulate_kl<Divergence::student_kl>,
-         grid_of(ceil_div(tile.rows * state.slices, warps_per_block)), 32 * warps_per_block, stream, tile,
-         state, mixture.log2_scale, first);
+         grid_of(ceil_div(tile.rows * state.slices, slice_warps)), 32 * slice_warps, stream, tile, state,
+         mixture.log2_scale, first);
 }
 
 }  // namespace fljsd::cuda

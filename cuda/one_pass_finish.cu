@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From finished records to losses and to the row constants of the gradient.
-#include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
 #include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 #include "cuda/one_pass_finish.cuh"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/one_pass_many.cuh"
 
 namespace fljsd::cuda {
 namespace {
-
-constexpr int warps_per_block = 8;
 
 __device__ void write_ignored(Index row, float* token_loss, RowConstants* constants) {
   token_loss[row] = 0;
@@ -23,7 +21,7 @@ __device__ void write_without_distribution(Index row, float* token_loss, RowCons
 
 // From the sums of a row, frequency k in lane k of a warp.
 template <class M>
-__device__ void finish_sums(FrequencySum sum, int lane, const RowReferences& refs,
+__device__ void finish_sums(FrequencySum sum, int lane, const ModelReferences& refs,
                             const OnePassWeights& weights, const Mixture& m, Index row, float* token_loss,
                             RowConstants* constants) {
   const int k = min(lane, M::last);
@@ -44,11 +42,11 @@ __device__ void finish_sums(FrequencySum sum, int lane, const RowReferences& ref
 
 // Few slices: a warp a row.
 template <Basis basis>
-__global__ void __launch_bounds__(32 * warps_per_block)
+__global__ void __launch_bounds__(32 * merging_warps)
     finish(const __grid_constant__ OnePassWeights weights, const __grid_constant__ Mixture m,
            OnePassState state, Index rows, Ignored ignored, float* token_loss, RowConstants* constants) {
   using M = Moments<basis>;
-  const Index row = static_cast<Index>(blockIdx.x) * warps_per_block + static_cast<Index>(threadIdx.x) / 32;
+  const Index row = static_cast<Index>(blockIdx.x) * merging_warps + static_cast<Index>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32, k = min(lane, M::last);
   if (row >= rows) return;
   if (is_ignored(ignored, row)) {
@@ -59,8 +57,8 @@ __global__ void __launch_bounds__(32 * warps_per_block)
   const float* first = state.data + row * state.slices * Record::floats;
   const auto at = [&](Index s) { return first + s * Record::floats; };
   const float scale = 0.5f * m.log2_scale;
-  const RowReferences refs =
-      row_references(state.slices, scale, [&](Index s) { return Record::references(at(s)); });
+  const ModelReferences refs =
+      largest_references(state.slices, scale, [&](Index s) { return Record::references(at(s)); });
   const FrequencySum sum = Record::sum(state.slices, at, refs, scale, weights.phase_step, k);
   finish_sums<M>(sum, lane, refs, weights, m, row, token_loss, constants);
 }
@@ -79,7 +77,7 @@ __global__ void __launch_bounds__(many_records_threads)
   }
   constexpr int floats = MomentRecord<M>::floats;
   const float* first = state.data + row * state.slices * floats;
-  RowReferences refs;
+  ModelReferences refs;
   const FrequencySum sum = sum_many<M>(
       state.slices, [&](Index s) { return first + s * floats; }, 0.5f * m.log2_scale, weights.phase_step,
       refs);
@@ -127,7 +125,7 @@ void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixt
              constants);
     } else {
       launch(doing, basis == Basis::twelve ? finish<Basis::twelve> : finish<Basis::twenty_two>,
-             grid_of(ceil_div(rows, warps_per_block)), 32 * warps_per_block, stream, weights, mixture, state,
+             grid_of(ceil_div(rows, merging_warps)), 32 * merging_warps, stream, weights, mixture, state,
              rows, ignored, token_loss, constants);
     }
   } else {

@@ -21,7 +21,7 @@ FLJSD_HOST_DEVICE void sine_and_cosine(double angle, double& sine, double& cosin
 #endif
 }
 
-struct RowReferences {
+struct ModelReferences {
   Reference x, y;
 };
 
@@ -31,7 +31,7 @@ struct Turn {
   double dx, dy, phase_step;
   bool empty;  // no entry of one of the models yet: Φ is 0
 
-  FLJSD_HOST_DEVICE Turn(const RowReferences& from, const RowReferences& to, float scale, float step)
+  FLJSD_HOST_DEVICE Turn(const ModelReferences& from, const ModelReferences& to, float scale, float step)
       : dx(to.x.total(scale) - from.x.total(scale)),
         dy(to.y.total(scale) - from.y.total(scale)),
         phase_step(step),
@@ -68,11 +68,11 @@ struct Shrink {
 
 // The largest references of the slices; references(s) are those of slice s.
 template <class References>
-FLJSD_HOST_DEVICE RowReferences row_references(std::int64_t slices, float scale,
-                                               const References& references) {
-  RowReferences row = references(0);
+FLJSD_HOST_DEVICE ModelReferences largest_references(std::int64_t slices, float scale,
+                                                     const References& references) {
+  ModelReferences row = references(0);
   for (std::int64_t s = 1; s < slices; ++s) {
-    const RowReferences r = references(s);
+    const ModelReferences r = references(s);
     if (r.x.total(scale) > row.x.total(scale)) row.x = r.x;
     if (r.y.total(scale) > row.y.total(scale)) row.y = r.y;
   }
@@ -84,7 +84,7 @@ struct FrequencySum {
   double x, y, re, im;
 
   // Adds a slice.
-  FLJSD_HOST_DEVICE void add(int k, const RowReferences& row, const RowReferences& slice, float scale,
+  FLJSD_HOST_DEVICE void add(int k, const ModelReferences& row, const ModelReferences& slice, float scale,
                              float phase_step, double slice_x, double slice_y, double slice_re,
                              double slice_im) {
     const Turn turn(slice, row, scale, phase_step);
@@ -136,7 +136,7 @@ FLJSD_HOST_DEVICE MixtureFinish finish_mixture(double divergence_sum, double kap
   return {divergence, uses_kappa ? kappa : -student_kl, uses_kappa};
 }
 
-FLJSD_HOST_DEVICE RowConstants mixture_constants(const MixtureFinish& finished, const RowReferences& refs,
+FLJSD_HOST_DEVICE RowConstants mixture_constants(const MixtureFinish& finished, const ModelReferences& refs,
                                                  double sum_x, double sum_y, const Mixture& m) {
   const float scale = 0.5f * m.log2_scale;
   const float x_ref = refs.x.logit(scale), y_ref = refs.y.logit(scale);

@@ -5,21 +5,22 @@
 // neighbours, and one warp adds up the records in order.
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/shard_merge.cuh"
 
 namespace fljsd::cuda {
 
-constexpr int many_records_threads = 128;
 constexpr Index many_records = 8;  // from here on a block takes a row, otherwise a warp
+constexpr int many_records_threads = 128;
+constexpr int merging_warps = 8;  // of a block, where a warp takes a row
 
 // The largest references of records at(0), ..., at(count − 1), by a warp; right in lane 0 only.
 template <class M, class At>
-__device__ RowReferences warp_references(Index count, const At& at, float scale, int lane) {
+__device__ ModelReferences warp_references(Index count, const At& at, float scale, int lane) {
   const auto references = [&](Index s) { return MomentRecord<M>::references(at(s)); };
-  RowReferences largest = references(min(Index{lane}, count - 1));
-  const auto join = [&](const RowReferences& r) {
+  ModelReferences largest = references(min(Index{lane}, count - 1));
+  const auto join = [&](const ModelReferences& r) {
     if (r.x.total(scale) > largest.x.total(scale)) largest.x = r.x;
     if (r.y.total(scale) > largest.y.total(scale)) largest.y = r.y;
   };
@@ -35,7 +36,7 @@ __device__ RowReferences warp_references(Index count, const At& at, float scale,
 // first warp, nothing for the others; `refs` for all threads.
 template <class M, class At>
 __device__ FrequencySum sum_many(Index count, const At& at, float scale, float phase_step,
-                                 RowReferences& refs) {
+                                 ModelReferences& refs) {
   using Record = MomentRecord<M>;
   constexpr int batch = 64, frequencies = M::last + 1;
   static_assert(batch <= many_records_threads);
@@ -50,12 +51,12 @@ __device__ FrequencySum sum_many(Index count, const At& at, float scale, float p
     double x, y;
     Complex turned[frequencies];  // first what turns them
   };
-  __shared__ RowReferences row_refs;
+  __shared__ ModelReferences row_refs;
   __shared__ Summand summands[batch];
   const int thread = static_cast<int>(threadIdx.x);
   const bool adds = thread < 32;
   if (adds) {
-    const RowReferences largest = warp_references<M>(count, at, scale, thread);
+    const ModelReferences largest = warp_references<M>(count, at, scale, thread);
     if (thread == 0) row_refs = largest;
   }
   __syncthreads();

@@ -13,7 +13,7 @@ namespace fljsd::cuda {
 template <class M>
 struct WarpRecord {
   float hi[M::per_lane], lo[M::per_lane];
-  RowReferences ref;
+  ModelReferences ref;
   float* scratch;  // [2 · M::stride] in shared memory, the warp's own
   int lane;
 
@@ -52,7 +52,7 @@ struct WarpRecord {
   }
 
   // Values relative to new references.
-  __device__ __forceinline__ void raise(const RowReferences& raised, float scale, float phase_step) {
+  __device__ __forceinline__ void raise(const ModelReferences& raised, float scale, float phase_step) {
     const Turn turn(ref, raised, scale, phase_step);
     each([&](int r, int i) { scratch[i] = hi[r], scratch[M::stride + i] = lo[r]; });
     __syncwarp();

@@ -2,12 +2,12 @@
 // How a warp sweeps its slice of a row's tile: loads of eight entries a lane, sums over the warp.
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
+#include "cuda/one_pass_kernels.h"
 
 namespace fljsd::cuda {
 
-constexpr int warps_per_block = 4;
+constexpr int slice_warps = 4;  // of a block; each has its slice
 
 // Sums N values over the lanes of a warp, each lane ending with a few of the totals: at every level a lane
 // sends half of its values to its partner and adds what it receives to the other half. The totals go to
@@ -91,7 +91,7 @@ struct Slice {
   float* record;
 
   __device__ Slice(const LogitTile& tile, const OnePassState& state, Index record_floats) {
-    const Index index = static_cast<Index>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
+    const Index index = static_cast<Index>(blockIdx.x) * slice_warps + threadIdx.x / 32;
     row = index / state.slices;
     const int slice = static_cast<int>(index % state.slices), columns = static_cast<int>(tile.columns);
     const int pieces = static_cast<int>(state.slices),

@@ -4,7 +4,7 @@
 // here.
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/one_pass_weights.h"
 
 namespace fljsd::cuda {

@@ -91,8 +91,8 @@ FLJSD_HOST_DEVICE RowReference make_reference(float x_ref, float y_ref, float lo
 // wanted.
 struct RowTerms {
   float divergence;
-  float student_kl;  // KL(q‖M)
-  float kappa;       // c for beta = 1
+  float kl_to_mixture;  // KL(q‖M)
+  float kappa;          // c for beta = 1
 };
 
 // D in nats from the sum of its terms in bits. No term is negative, but for beta within 1e-5 of 1 what is
@@ -236,7 +236,7 @@ FLJSD_HOST_DEVICE void add_terms(const float* x, const float* y, const RowRefere
   FLJSD_UNROLL
   for (int i = 0; i < N; ++i) {
     sum.divergence += divergence[i];
-    if constexpr (with_gradient && kind == Divergence::mixture) sum.student_kl += kl[i];
+    if constexpr (with_gradient && kind == Divergence::mixture) sum.kl_to_mixture += kl[i];
   }
 }
 

@@ -138,19 +138,20 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
       add_terms<kind, with_gradient, small_share, 4>(b.x, b.y, constants.ref, m, part);
       add_terms<kind, with_gradient, small_share, 4>(b.x + 4, b.y + 4, constants.ref, m, part);
       terms.divergence += part.divergence;
-      terms.student_kl += part.student_kl;
+      terms.kl_to_mixture += part.kl_to_mixture;
       terms.kappa += part.kappa;
     }
   }
   __shared__ RowTerms warp_terms[warps];
   __shared__ RowTerms block_terms;
   terms.divergence = warp_sum(terms.divergence);
-  if constexpr (with_gradient && kind == Divergence::mixture) terms.student_kl = warp_sum(terms.student_kl);
+  if constexpr (with_gradient && kind == Divergence::mixture)
+    terms.kl_to_mixture = warp_sum(terms.kl_to_mixture);
   if constexpr (with_gradient && kind != Divergence::teacher_kl) terms.kappa = warp_sum(terms.kappa);
   if (lane == 0) warp_terms[warp] = terms;
   __syncthreads();
   const auto add = [](const RowTerms& s, const RowTerms& t) {
-    return RowTerms{s.divergence + t.divergence, s.student_kl + t.student_kl, s.kappa + t.kappa};
+    return RowTerms{s.divergence + t.divergence, s.kl_to_mixture + t.kl_to_mixture, s.kappa + t.kappa};
   };
   terms = RowTerms{0, 0, 0};
 #pragma unroll
@@ -174,8 +175,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor)
     constants.uses_kappa = 0;
     constants.constant = terms.kappa;
     if constexpr (kind == Divergence::mixture) {
-      constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
-      constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
+      constants.uses_kappa = terms.kappa < terms.kl_to_mixture ? 1 : 0;
+      constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.kl_to_mixture;
     }
     const ResidualFilter residuals =
         ResidualFilter::make<kind>(a.dlogits.residuals, row, constants, m, a.dlogits.factor);

@@ -9,16 +9,14 @@
 namespace fljsd::cuda {
 namespace {
 
-constexpr int warps_per_block = 8;
-
 // One warp a token, lane k for frequency k.
 template <Basis basis>
-__global__ void __launch_bounds__(32 * warps_per_block)
+__global__ void __launch_bounds__(32 * merging_warps)
     merge_moments(RecordGrid records, Index tokens, Ignored ignored, float scale, float phase_step,
                   float* out) {
   using M = Moments<basis>;
   using Record = MomentRecord<M>;
-  const Index token = static_cast<Index>(blockIdx.x) * warps_per_block + threadIdx.x / 32;
+  const Index token = static_cast<Index>(blockIdx.x) * merging_warps + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (token >= tokens) return;
   float* record = out + token * Record::floats;
@@ -47,7 +45,7 @@ __global__ void __launch_bounds__(many_records_threads)
     return;
   }
   const float* first = records.data + token * records.token_stride;
-  RowReferences refs;
+  ModelReferences refs;
   const FrequencySum sum = sum_many<M>(
       records.count, [&](Index s) { return first + s * records.record_stride; }, scale, phase_step, refs);
   if (thread <= M::last) Record::set_frequency(record, thread, sum, refs);
@@ -126,7 +124,7 @@ void launch_merge_records(cudaStream_t stream, Divergence kind, Basis basis, con
     return;
   }
   launch(doing, basis == Basis::twelve ? merge_moments<Basis::twelve> : merge_moments<Basis::twenty_two>,
-         grid_of(ceil_div(tokens, warps_per_block)), 32 * warps_per_block, stream, records, tokens, ignored,
+         grid_of(ceil_div(tokens, merging_warps)), 32 * merging_warps, stream, records, tokens, ignored,
          scale, phase_step, out);
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cuda/batch_kernels.h"
-#include "cuda/chernoff_kernels.h"
+#include "cuda/one_pass_kernels.h"
 
 namespace fljsd::cuda {
 

@@ -22,7 +22,7 @@ template <class M>
 struct MomentRecord {
   static constexpr int floats = 2 * M::stride;
 
-  static FLJSD_HOST_DEVICE RowReferences references(const float* record) {
+  static FLJSD_HOST_DEVICE ModelReferences references(const float* record) {
     const float* at = record + M::values;
     return {{at[0], at[1]}, {at[2], at[3]}};
   }
@@ -32,7 +32,7 @@ struct MomentRecord {
   static FLJSD_HOST_DEVICE void set_value(float* record, int i, double value) {
     split_double(value, record[i], record[M::stride + i]);
   }
-  static FLJSD_HOST_DEVICE void set_references(float* record, const RowReferences& refs) {
+  static FLJSD_HOST_DEVICE void set_references(float* record, const ModelReferences& refs) {
     float* at = record + M::values;
     at[0] = refs.x.base, at[1] = refs.x.units, at[2] = refs.y.base, at[3] = refs.y.units;
     for (int i = M::values + reference_floats; i < M::stride; ++i) record[i] = 0;
@@ -52,7 +52,7 @@ struct MomentRecord {
 
   // Frequency k of the sum of `count` records, at(0), at(1), ..., relative to `refs`, their largest ones.
   template <class At>
-  static FLJSD_HOST_DEVICE FrequencySum sum(std::int64_t count, const At& at, const RowReferences& refs,
+  static FLJSD_HOST_DEVICE FrequencySum sum(std::int64_t count, const At& at, const ModelReferences& refs,
                                             float scale, float phase_step, int k) {
     FrequencySum sum{0, 0, 0, 0};
     for (std::int64_t s = 0; s < count; ++s) {
@@ -65,7 +65,7 @@ struct MomentRecord {
   // Writes frequency k of a sum. Every k of 0..last must be done; k = 0 also writes S_x, S_y and the
   // references.
   static FLJSD_HOST_DEVICE void set_frequency(float* out, int k, const FrequencySum& sum,
-                                              const RowReferences& refs) {
+                                              const ModelReferences& refs) {
     if (k > 0) {
       set_value(out, 2 * k - 1, sum.re);
       set_value(out, 2 * k, sum.im);
@@ -80,8 +80,8 @@ struct MomentRecord {
   template <class At>
   static FLJSD_HOST_DEVICE void merge(std::int64_t count, const At& at, float scale, float phase_step, int k,
                                       float* out) {
-    const RowReferences refs =
-        row_references(count, scale, [&](std::int64_t s) { return references(at(s)); });
+    const ModelReferences refs =
+        largest_references(count, scale, [&](std::int64_t s) { return references(at(s)); });
     set_frequency(out, k, sum(count, at, refs, scale, phase_step, k), refs);
   }
 };

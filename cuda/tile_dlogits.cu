@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The second sweep: dlogits of a tile of logits from row constants, wherever those come from.
-#include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
 #include "cuda/launch.h"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/rounding_residuals.cuh"
 #include "cuda/row_divergence.cuh"
 

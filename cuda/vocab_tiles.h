@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/batch.h"
-#include "cuda/chernoff_kernels.h"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/products.h"
 
 namespace fljsd::cuda {

@@ -16,10 +16,10 @@
 // The mathematics is that of one_pass_moments.cuh, kl_sums.cuh and docs/one_pass.md.
 #pragma once
 
-#include "cuda/chernoff_kernels.h"
 #include "cuda/device_math.cuh"
 #include "cuda/hopper/sweep.h"
 #include "cuda/kl_sums.cuh"
+#include "cuda/one_pass_kernels.h"
 #include "cuda/one_pass_moments.cuh"
 #include "cuda/one_pass_turn.h"
 

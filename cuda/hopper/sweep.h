@@ -8,8 +8,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include "cuda/chernoff_kernels.h"
 #include "cuda/hopper/tile_order.h"
+#include "cuda/one_pass_kernels.h"
 
 namespace fljsd::cuda {
 struct RowReference;  // row_divergence.cuh

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/chernoff_kernels.h"
+#include "cuda/one_pass_kernels.h"
 
 namespace fljsd::cuda {
 struct RowReference;  // row_divergence.cuh

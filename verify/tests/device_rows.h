@@ -98,14 +98,14 @@ RowOutcome stored_row(const DeviceRow& row, const cu::Mixture& m, float factor) 
     cu::add_terms<kind, true, small_share, 4>(xs, ys, constants.ref, m, part);
     cu::add_terms<kind, true, small_share, 4>(xs + 4, ys + 4, constants.ref, m, part);
     terms.divergence += part.divergence;
-    terms.student_kl += part.student_kl;
+    terms.kl_to_mixture += part.kl_to_mixture;
     terms.kappa += part.kappa;
   });
   constants.uses_kappa = 0;
   constants.constant = terms.kappa;
   if (kind == cu::Divergence::mixture) {
-    constants.uses_kappa = terms.kappa < terms.student_kl ? 1 : 0;
-    constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.student_kl;
+    constants.uses_kappa = terms.kappa < terms.kl_to_mixture ? 1 : 0;
+    constants.constant = constants.uses_kappa > 0 ? terms.kappa : -terms.kl_to_mixture;
   }
   return sweep_dlogits<kind, small_share>(cu::divergence_in_nats(terms.divergence), row, constants, m,
                                           factor);
@@ -173,7 +173,7 @@ RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::On
   const float scale = 0.5f * m.log2_scale;
   struct Record {
     float hi[M::values], lo[M::values];
-    cu::RowReferences refs;
+    cu::ModelReferences refs;
     double value(int i) const { return static_cast<double>(hi[i]) + lo[i]; }
   };
   std::array<Record, slices> records{};
@@ -184,7 +184,7 @@ RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::On
       float max_x = xs[0], max_y = ys[0];
       for (int i = 1; i < 8; ++i) max_x = fmaxf(max_x, xs[i]), max_y = fmaxf(max_y, ys[i]);
       if (r.refs.x.above(max_x, scale) > cu::headroom || r.refs.y.above(max_y, scale) > cu::headroom) {
-        const cu::RowReferences raised{r.refs.x.raised(max_x, scale), r.refs.y.raised(max_y, scale)};
+        const cu::ModelReferences raised{r.refs.x.raised(max_x, scale), r.refs.y.raised(max_y, scale)};
         const cu::Turn turn(r.refs, raised, scale, weights.phase_step);
         double turned[M::values];
         for (int i = 0; i < M::values; ++i)
@@ -204,8 +204,8 @@ RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::On
     });
   }
   const auto record = [&](std::int64_t s) -> const Record& { return records[static_cast<std::size_t>(s)]; };
-  const cu::RowReferences refs =
-      cu::row_references(slices, scale, [&](std::int64_t s) { return record(s).refs; });
+  const cu::ModelReferences refs =
+      cu::largest_references(slices, scale, [&](std::int64_t s) { return record(s).refs; });
   cu::FrequencySum sums{0, 0, 0, 0};
   double d_sum = 0, kappa_sum = 0;
   for (int k = 0; k <= M::last; ++k) {

@@ -48,9 +48,9 @@ class MixtureShards {
       float* r = records[s].data();
       for_batches(part, 8 * s, 8 * slices, [&](std::size_t, const float(&x)[8], const float(&y)[8]) {
         const float max_x = *std::max_element(x, x + 8), max_y = *std::max_element(y, y + 8);
-        cu::RowReferences refs = Record::references(r);
+        cu::ModelReferences refs = Record::references(r);
         if (refs.x.above(max_x, scale) > cu::headroom || refs.y.above(max_y, scale) > cu::headroom) {
-          const cu::RowReferences raised{refs.x.raised(max_x, scale), refs.y.raised(max_y, scale)};
+          const cu::ModelReferences raised{refs.x.raised(max_x, scale), refs.y.raised(max_y, scale)};
           const cu::Turn turn(refs, raised, scale, step);
           double turned[M::values];
           for (int i = 0; i < M::values; ++i)
@@ -84,7 +84,7 @@ class MixtureShards {
   }
   // one_pass_finish.cu for one record. NaN for a row without a distribution.
   std::pair<float, cu::RowConstants> finish(const ShardRecord& record) const {
-    const cu::RowReferences refs = Record::references(record.data());
+    const cu::ModelReferences refs = Record::references(record.data());
     cu::FrequencySum sum{0, 0, 0, 0};
     double d = 0, kappa = 0;
     for (int k = 0; k <= M::last; ++k) {

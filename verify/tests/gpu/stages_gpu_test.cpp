@@ -188,7 +188,7 @@ TEST_P(Stages, NearlyEqualModelsRelatively) {
 }
 
 // Equal models: the loss is 0 and so is the gradient. Exactly, where log ratios are formed. In one pass
-// (0 < beta < 1) all sums of such a row have the same bits (chernoff_kernels.cu), and D = h(beta) −
+// (0 < beta < 1) all sums of such a row have the same bits (one_pass_moments.cuh), and D = h(beta) −
 // sqrt(beta(1−beta))·Σ_k divergence_k·cos(k·step·logit(beta)) in double: weights that add up to 1.4 in
 // modulus, angles below 7 that are good to 2^-50, cosines likewise. So D is below 1.4·2^-50·2 + 2^-52 <
 // 2^-48, and so is (1−beta)·kappa's error, which the input gradient gets times Σ_v q_v·|weight| <= 1. Biases
