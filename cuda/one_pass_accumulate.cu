@@ -10,7 +10,7 @@
 // are biases.
 #include "cuda/ignored.cuh"
 #include "cuda/launch.h"
-#include "cuda/one_pass_record.cuh"
+#include "cuda/one_pass_warp_record.cuh"
 
 namespace fljsd::cuda {
 namespace {
@@ -29,13 +29,14 @@ __global__ void __launch_bounds__(32 * slice_warps, blocks_per_multiprocessor)
     accumulate(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, float phase_step,
                bool first) {
   using M = Moments<basis>;
-  const Slice slice(tile, state, 2 * M::stride);
+  using Record = MomentRecord<M>;
+  const Slice slice(tile, state, Record::floats);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (slice.row >= tile.rows || is_ignored(tile.ignored, slice.row)) return;
   const float* student = tile.student + slice.row * tile.ld + 4 * lane;
   const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
   const float scale = 0.5f * log2_scale;
-  __shared__ float scratch[slice_warps][2 * M::stride];
+  __shared__ float scratch[slice_warps][Record::floats];
   WarpRecord<M> record(scratch[threadIdx.x / 32], lane);
   if (!first) record.load(slice.record);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward sweep for beta = 0 and 1, where the divergence is a KL and needs three sums.
 #include "cuda/ignored.cuh"
-#include "cuda/kl_sums.cuh"
 #include "cuda/launch.h"
+#include "cuda/one_pass_record.cuh"
 #include "cuda/one_pass_slice.cuh"
 
 namespace fljsd::cuda {
@@ -12,17 +12,18 @@ template <Divergence kind>
 __global__ void __launch_bounds__(32 * slice_warps)
     accumulate_kl(const __grid_constant__ LogitTile tile, OnePassState state, float log2_scale, bool first) {
   constexpr bool teacher_first = kind == Divergence::teacher_kl;
-  const Slice slice(tile, state, kl_record);
+  using Record = EndpointRecord;
+  const Slice slice(tile, state, Record::floats);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (slice.row >= tile.rows || is_ignored(tile.ignored, slice.row)) return;
   const float* student = tile.student + slice.row * tile.ld + 4 * lane;
   const float* teacher = tile.teacher + slice.row * tile.ld + 4 * lane;
   KlReference ref = KlReference::empty();
-  float hi[3] = {}, lo[3] = {};
+  float hi[Record::sums] = {}, lo[Record::sums] = {};
   if (!first) {
 #pragma unroll
-    for (int i = 0; i < 3; ++i) hi[i] = slice.record[i], lo[i] = slice.record[3 + i];
-    ref = {slice.record[6], slice.record[7], slice.record[8]};
+    for (int i = 0; i < Record::sums; ++i) hi[i] = slice.record[i], lo[i] = slice.record[Record::lo + i];
+    ref = Record::reference(slice.record);
   }
   const float room = kl_headroom / log2_scale;
   KlTerms terms{0, 0, 0};
@@ -68,12 +69,9 @@ __global__ void __launch_bounds__(32 * slice_warps)
       KlState state{static_cast<double>(hi[0]) + lo[0], static_cast<double>(hi[1]) + lo[1],
                     static_cast<double>(hi[2]) + lo[2]};
       state.raise(ref, raised, log2_scale);
-      const double sums[3] = {state.first, state.second, state.mean};
-#pragma unroll
-      for (int i = 0; i < 3; ++i) {
-        hi[i] = static_cast<float>(sums[i]);
-        lo[i] = fabsf(hi[i]) < infinity() ? static_cast<float>(sums[i] - hi[i]) : 0;
-      }
+      split_double(state.first, hi[0], lo[0]);
+      split_double(state.second, hi[1], lo[1]);
+      split_double(state.mean, hi[2], lo[2]);
       ref = raised;
     }
     ++batches;
@@ -82,10 +80,8 @@ __global__ void __launch_bounds__(32 * slice_warps)
   }
   if (lane == 0) {
 #pragma unroll
-    for (int i = 0; i < 3; ++i) slice.record[i] = hi[i], slice.record[3 + i] = lo[i];
-    slice.record[6] = ref.top;
-    slice.record[7] = ref.pivot;
-    slice.record[8] = ref.other;
+    for (int i = 0; i < Record::sums; ++i) slice.record[i] = hi[i], slice.record[Record::lo + i] = lo[i];
+    Record::set_reference(slice.record, ref);
   }
 }
 

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32 * merging_warps)
   const float scale = 0.5f * m.log2_scale;
   const ModelReferences refs =
       largest_references(state.slices, scale, [&](Index s) { return Record::references(at(s)); });
-  const FrequencySum sum = Record::sum(state.slices, at, refs, scale, weights.phase_step, k);
+  const FrequencySum sum = sum_records<M>(state.slices, at, refs, scale, weights.phase_step, k);
   finish_sums<M>(sum, lane, refs, weights, m, row, token_loss, constants);
 }
 
@@ -95,10 +95,10 @@ __global__ void __launch_bounds__(128)
     write_ignored(row, token_loss, constants);
     return;
   }
-  const float* records = state.data + row * state.slices * kl_record;
-  const KlRecord sum = finish_kl(state.slices, m.log2_scale, [&](Index slice) {
-    return EndpointRecord::load(records + slice * kl_record);
-  });
+  constexpr int floats = EndpointRecord::floats;
+  const float* first = state.data + row * state.slices * floats;
+  const KlRecord sum = finish_kl(state.slices, m.log2_scale,
+                                 [&](Index s) { return EndpointRecord::load(first + s * floats); });
   if (!sum.sums.has_distribution()) {
     write_without_distribution(row, token_loss, constants);
     return;
@@ -110,8 +110,10 @@ __global__ void __launch_bounds__(128)
 }  // namespace
 
 Index state_floats(Divergence kind, Basis basis) {
-  if (kind != Divergence::mixture) return kl_record;
-  return 2 * (basis == Basis::twelve ? Moments<Basis::twelve>::stride : Moments<Basis::twenty_two>::stride);
+  static_assert(EndpointRecord::floats == kl_record);
+  if (kind != Divergence::mixture) return EndpointRecord::floats;
+  return basis == Basis::twelve ? MomentRecord<Moments<Basis::twelve>>::floats
+                                : MomentRecord<Moments<Basis::twenty_two>>::floats;
 }
 
 void launch_finish(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,

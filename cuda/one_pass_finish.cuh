@@ -5,8 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/kl_sums.cuh"
-#include "cuda/one_pass_moments.cuh"
+#include "cuda/one_pass_record.cuh"
 #include "cuda/row_constants.cuh"
 
 namespace fljsd::cuda {
@@ -20,10 +19,6 @@ FLJSD_HOST_DEVICE void sine_and_cosine(double angle, double& sine, double& cosin
   cosine = std::cos(angle);
 #endif
 }
-
-struct ModelReferences {
-  Reference x, y;
-};
 
 // When references rise by dx and dy (half log2 units), Φ_k turns by the change of its phase and shrinks with
 // both; S_x and S_y shrink.
@@ -147,13 +142,7 @@ FLJSD_HOST_DEVICE RowConstants mixture_constants(const MixtureFinish& finished, 
                        finished.uses_kappa, m);
 }
 
-// beta = 0 and 1.
-struct KlRecord {
-  KlReference ref;
-  KlState sums;
-};
-
-// The sum of the slices; record(s) is that of slice s.
+// beta = 0 and 1: the sum of the slices; record(s) is that of slice s.
 template <class Record>
 FLJSD_HOST_DEVICE KlRecord finish_kl(std::int64_t slices, float log2_scale, const Record& record) {
   KlRecord row{record(0).ref, {0, 0, 0}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum of many records of a row, by a block of threads: MomentRecord::sum() up to roundings in double. A
+// The sum of many records of a row, by a block of threads: sum_records() up to roundings in double. A
 // thread a record finds what turns its frequencies, which are powers of one number: a sine and a cosine cost
 // as much as twenty products in double. A thread a frequency of a record turns it, so that neighbours read
 // neighbours, and one warp adds up the records in order.

@@ -1,97 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-// A record of one-pass statistics in the registers of a warp.
+// How one-pass statistics lie in memory: a record for a slice of a token's row, for a shard of the
+// vocabulary, or for the whole row. Every sum is hi + lo, two floats, so good to 2^-48 of itself.
 #pragma once
 
-#include "cuda/one_pass_finish.cuh"
-#include "cuda/one_pass_slice.cuh"
-#include "cuda/one_pass_values.cuh"
+#include "cuda/kl_sums.cuh"
+#include "cuda/one_pass_moments.cuh"
 
 namespace fljsd::cuda {
 
-// Lane i holds values i and i + 32, each as hi + lo. In memory: hi at [0, stride), lo at [stride, 2·stride),
-// the references behind hi.
+// What the logits of student and teacher are taken relative to.
+struct ModelReferences {
+  Reference x, y;
+};
+
+// An infinite or NaN sum is its own answer.
+FLJSD_HOST_DEVICE void split_double(double value, float& hi, float& lo) {
+  hi = static_cast<float>(value);
+  lo = fabsf(hi) < infinity() ? static_cast<float>(value - static_cast<double>(hi)) : 0;
+}
+
+// 0 < beta < 1. hi of the values Φ_0, Re Φ_1, Im Φ_1, ..., S_x, S_y; references; zeros; lo of the values;
+// zeros.
 template <class M>
-struct WarpRecord {
-  float hi[M::per_lane], lo[M::per_lane];
-  ModelReferences ref;
-  float* scratch;  // [2 · M::stride] in shared memory, the warp's own
-  int lane;
+struct MomentRecord {
+  static constexpr int floats = 2 * M::stride;
+  static constexpr int lo = M::stride;  // value i is record[i] + record[lo + i]
 
-  __device__ __forceinline__ WarpRecord(float* warp_scratch, int lane_in_warp)
-      : scratch(warp_scratch), lane(lane_in_warp) {
-#pragma unroll
-    for (int r = 0; r < M::per_lane; ++r) hi[r] = lo[r] = 0;
-    ref = {Reference::empty(), Reference::empty()};
+  static FLJSD_HOST_DEVICE ModelReferences references(const float* record) {
+    const float* at = record + M::values;
+    return {{at[0], at[1]}, {at[2], at[3]}};
   }
-  __device__ __forceinline__ void load(const float* record) {
-    each([&](int r, int i) { hi[r] = record[i], lo[r] = record[M::stride + i]; });
-    ref.x = {record[M::values], record[M::values + 1]};
-    ref.y = {record[M::values + 2], record[M::values + 3]};
+  static FLJSD_HOST_DEVICE void set_references(float* record, const ModelReferences& refs) {
+    float* at = record + M::values;
+    at[0] = refs.x.base, at[1] = refs.x.units, at[2] = refs.y.base, at[3] = refs.y.units;
   }
-  __device__ __forceinline__ void store(float* record) const {
-    each([&](int r, int i) { record[i] = hi[r], record[M::stride + i] = lo[r]; });
-    if (lane != 0) return;
-    record[M::values] = ref.x.base, record[M::values + 1] = ref.x.units;
-    record[M::values + 2] = ref.y.base, record[M::values + 3] = ref.y.units;
+  static FLJSD_HOST_DEVICE double value(const float* record, int i) {
+    return static_cast<double>(record[i]) + static_cast<double>(record[lo + i]);
   }
+  static FLJSD_HOST_DEVICE void set_value(float* record, int i, double value) {
+    split_double(value, record[i], record[lo + i]);
+  }
+  static FLJSD_HOST_DEVICE double sum_x(const float* record) { return value(record, M::values - 2); }
+  static FLJSD_HOST_DEVICE double sum_y(const float* record) { return value(record, M::values - 1); }
+  static FLJSD_HOST_DEVICE double re(const float* record, int k) {
+    return value(record, k == 0 ? 0 : 2 * k - 1);
+  }
+  static FLJSD_HOST_DEVICE double im(const float* record, int k) { return k == 0 ? 0 : value(record, 2 * k); }
 
-  // Whether there are references, and no logits so large that they must be subtracted first.
-  __device__ __forceinline__ bool is_ordinary() const {
-    return !ref.x.is_empty() && !ref.y.is_empty() && ref.x.base == 0 && ref.y.base == 0;
+  // Sweeps leave the zeros out: nobody reads them, but they travel with records that do.
+  static FLJSD_HOST_DEVICE void set_zeros(float* record) {
+    for (int i = M::values + reference_floats; i < lo; ++i) record[i] = 0;
+    for (int i = lo + M::values; i < floats; ++i) record[i] = 0;
   }
+  static FLJSD_HOST_DEVICE void set_empty(float* record) {
+    for (int i = 0; i < M::values; ++i) record[i] = record[lo + i] = 0;
+    set_references(record, {Reference::empty(), Reference::empty()});
+    set_zeros(record);
+  }
+};
 
-  // Adds the moments of all lanes: about 250 instructions for K = 12.
-  __device__ __forceinline__ void add(const M& moments) {
-    reduce_scatter<M::count, 16>(moments.m, lane, 0, M::count, scratch);
-    __syncwarp();
-    step<0>();
-    step<1>();
-    step<2>();
-    each([&](int r, int i) { add_compensated(hi[r], lo[r], scratch[i]); });
-    __syncwarp();
-  }
+// What a record for beta = 0 and 1 says.
+struct KlRecord {
+  KlReference ref;
+  KlState sums;
+};
 
-  // Values relative to new references.
-  __device__ __forceinline__ void raise(const ModelReferences& raised, float scale, float phase_step) {
-    const Turn turn(ref, raised, scale, phase_step);
-    each([&](int r, int i) { scratch[i] = hi[r], scratch[M::stride + i] = lo[r]; });
-    __syncwarp();
-    each([&](int r, int i) {
-      const double turned = turn.value<M>(
-          i, [&](int at) { return static_cast<double>(scratch[at]) + scratch[M::stride + at]; });
-      hi[r] = static_cast<float>(turned);
-      lo[r] = static_cast<float>(turned - hi[r]);
-    });
-    __syncwarp();
-    ref = raised;
-  }
+// hi of the three sums, lo of them, and their references.
+struct EndpointRecord {
+  static constexpr int sums = 3, lo = sums, floats = 2 * sums + 3;
 
- private:
-  // The values that this lane holds.
-  template <class Use>
-  __device__ __forceinline__ void each(const Use& use) const {
-#pragma unroll
-    for (int r = 0; r < M::per_lane; ++r) {
-      if (lane + 32 * r < M::values) use(r, lane + 32 * r);
-    }
+  static FLJSD_HOST_DEVICE KlReference reference(const float* record) {
+    const float* at = record + 2 * sums;
+    return {at[0], at[1], at[2]};
   }
-  // A step from totals to values, in place.
-  template <int which>
-  __device__ __forceinline__ void step() {
-    float value[M::per_lane];
-#pragma unroll
-    for (int r = 0; r < M::per_lane; ++r) {
-      const int i = lane + 32 * r;
-      value[r] = i < 5 * M::rows ? value_after<M, which>(scratch, i) : 0;
-    }
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < M::per_lane; ++r) {
-      const int i = lane + 32 * r;
-      if (i < 5 * M::rows) scratch[i] = value[r];
-    }
-    __syncwarp();
+  static FLJSD_HOST_DEVICE void set_reference(float* record, const KlReference& ref) {
+    float* at = record + 2 * sums;
+    at[0] = ref.top, at[1] = ref.pivot, at[2] = ref.other;
   }
+  static FLJSD_HOST_DEVICE KlRecord load(const float* record) {
+    const auto value = [&](int i) {
+      return static_cast<double>(record[i]) + static_cast<double>(record[lo + i]);
+    };
+    return {reference(record), {value(0), value(1), value(2)}};
+  }
+  static FLJSD_HOST_DEVICE void store(float* record, const KlRecord& content) {
+    split_double(content.sums.first, record[0], record[lo]);
+    split_double(content.sums.second, record[1], record[lo + 1]);
+    split_double(content.sums.mean, record[2], record[lo + 2]);
+    set_reference(record, content.ref);
+  }
+  static FLJSD_HOST_DEVICE void set_empty(float* record) { store(record, {KlReference::empty(), {0, 0, 0}}); }
 };
 
 }  // namespace fljsd::cuda

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * merging_warps)
   }
   if (lane > M::last) return;
   const float* first = records.data + token * records.token_stride;
-  Record::merge(
+  merge_records<M>(
       records.count, [&](Index s) { return first + s * records.record_stride; }, scale, phase_step, lane,
       record);
 }
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(many_records_threads)
   ModelReferences refs;
   const FrequencySum sum = sum_many<M>(
       records.count, [&](Index s) { return first + s * records.record_stride; }, scale, phase_step, refs);
-  if (thread <= M::last) Record::set_frequency(record, thread, sum, refs);
+  if (thread <= M::last) set_frequency<M>(record, thread, sum, refs);
 }
 
 // One thread a token.
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(128)
     return;
   }
   const float* first = records.data + token * records.token_stride;
-  EndpointRecord::merge(
+  merge_endpoint_records(
       records.count, [&](Index s) { return first + s * records.record_stride; }, log2_scale, record);
 }
 
@@ -110,7 +110,6 @@ __global__ void combined_factor(const Tally* tallies, Index ranks, double host_f
 void launch_merge_records(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
                           float phase_step, const RecordGrid& records, Index tokens, Ignored ignored,
                           float* out) {
-  static_assert(EndpointRecord::floats == kl_record);
   const char* doing = "merging the one-pass statistics of shards";
   if (kind != Divergence::mixture) {
     launch(doing, merge_endpoint, grid_of(ceil_div(tokens, 128)), 128, stream, records, tokens, ignored,

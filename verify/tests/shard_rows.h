@@ -63,7 +63,7 @@ class MixtureShards {
         moments.clear();
         for (int i = 0; i < 8; ++i) moments.add(refs.x.above(x[i], scale), refs.y.above(y[i], scale), step);
         for (int i = 0; i < M::values; ++i)
-          cu::add_compensated(r[i], r[M::stride + i], M::value(moments.m, i));
+          cu::add_compensated(r[i], r[Record::lo + i], M::value(moments.m, i));
       });
     }
     return merge(records);
@@ -77,8 +77,8 @@ class MixtureShards {
     ShardRecord out(static_cast<std::size_t>(Record::floats));
     const auto at = [&](std::int64_t s) { return records[static_cast<std::size_t>(s)].data(); };
     for (int k = 0; k <= M::last; ++k) {
-      Record::merge(static_cast<std::int64_t>(records.size()), at, 0.5f * mixture_.log2_scale,
-                    weights_.phase_step, k, out.data());
+      cu::merge_records<M>(static_cast<std::int64_t>(records.size()), at, 0.5f * mixture_.log2_scale,
+                           weights_.phase_step, k, out.data());
     }
     return out;
   }
@@ -145,7 +145,7 @@ class EndpointShards {
   }
   ShardRecord merge(const std::vector<ShardRecord>& records) const {
     ShardRecord out(static_cast<std::size_t>(cu::EndpointRecord::floats));
-    cu::EndpointRecord::merge(
+    cu::merge_endpoint_records(
         static_cast<std::int64_t>(records.size()),
         [&](std::int64_t s) { return records[static_cast<std::size_t>(s)].data(); }, mixture_.log2_scale,
         out.data());
