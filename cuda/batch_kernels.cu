@@ -34,25 +34,52 @@ __device__ double block_sum(double value) {
   return warp_sum(warp_value[threadIdx.x % 32]);
 }
 
-__global__ void __launch_bounds__(1024)
-    count(Ignored ignored, Index tokens, double host_factor, DeviceScalars* out) {
-  double counted = 0;
-  for (Index t = threadIdx.x; t < tokens; t += 1024) counted += is_ignored(ignored, t) ? 0 : 1;
-  counted = block_sum(counted);
-  if (threadIdx.x == 0) *out = {static_cast<float>(host_factor / fmax(counted, 1.0)), 0.0f, 1.0f};
-}
-
-__global__ void __launch_bounds__(1024)
-    reduce(const float* token_loss, Ignored ignored, Index tokens, bool batchmean, float* loss) {
-  double counted = 0, sum = 0;
+// By one block of 1024 threads, the same in every thread.
+template <bool with_loss>
+__device__ Tally tally_of(const float* token_loss, const Ignored& ignored, Index tokens) {
+  double counted = 0, loss = 0;
   for (Index t = threadIdx.x; t < tokens; t += 1024) {
     if (is_ignored(ignored, t)) continue;
     counted += 1;
-    sum += static_cast<double>(token_loss[t]);
+    if constexpr (with_loss) loss += static_cast<double>(token_loss[t]);
   }
-  sum = block_sum(sum);
-  counted = block_sum(counted);
-  if (threadIdx.x == 0) *loss = static_cast<float>(batchmean ? sum / fmax(counted, 1.0) : sum);
+  return {block_sum(counted), with_loss ? block_sum(loss) : 0};
+}
+__device__ Tally tally_of(const Tally* tallies, Index ranks) {
+  Tally sum{0, 0};
+  for (Index r = 0; r < ranks; ++r) sum.counted += tallies[r].counted, sum.loss += tallies[r].loss;
+  return sum;
+}
+__device__ DeviceScalars scalars_of(const Tally& tally, double host_factor) {
+  return {static_cast<float>(host_factor / fmax(tally.counted, 1.0)), 0.0f, 1.0f};
+}
+__device__ float loss_of(const Tally& tally, bool batchmean) {
+  return static_cast<float>(batchmean ? tally.loss / fmax(tally.counted, 1.0) : tally.loss);
+}
+
+// Of one GPU: one block.
+__global__ void __launch_bounds__(1024)
+    count(Ignored ignored, Index tokens, double host_factor, DeviceScalars* out) {
+  const Tally own = tally_of<false>(nullptr, ignored, tokens);
+  if (threadIdx.x == 0) *out = scalars_of(own, host_factor);
+}
+__global__ void __launch_bounds__(1024)
+    reduce(const float* token_loss, Ignored ignored, Index tokens, bool batchmean, float* loss) {
+  const Tally own = tally_of<true>(token_loss, ignored, tokens);
+  if (threadIdx.x == 0) *loss = loss_of(own, batchmean);
+}
+// Of several: the first by one block on each, the others by one thread.
+template <bool with_loss>
+__global__ void __launch_bounds__(1024)
+    tally(const float* token_loss, Ignored ignored, Index tokens, Tally* out) {
+  const Tally own = tally_of<with_loss>(token_loss, ignored, tokens);
+  if (threadIdx.x == 0) *out = own;
+}
+__global__ void combined_factor(const Tally* tallies, Index ranks, double host_factor, DeviceScalars* out) {
+  *out = scalars_of(tally_of(tallies, ranks), host_factor);
+}
+__global__ void combined_loss(const Tally* tallies, Index ranks, bool batchmean, float* loss) {
+  *loss = loss_of(tally_of(tallies, ranks), batchmean);
 }
 
 __global__ void to_float(const void* data, fljsd_dtype dtype, Index count, float* out) {
@@ -141,6 +168,21 @@ void launch_count(cudaStream_t stream, Ignored ignored, Index tokens, double hos
 void launch_reduce(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens,
                    bool batchmean, float* loss) {
   launch("reducing the loss", reduce, dim3(1), 1024, stream, token_loss, ignored, tokens, batchmean, loss);
+}
+
+void launch_tally(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens, Tally* out) {
+  launch("summing over the tokens", token_loss != nullptr ? tally<true> : tally<false>, dim3(1), 1024, stream,
+         token_loss, ignored, tokens, out);
+}
+
+void launch_combined_factor(cudaStream_t stream, const Tally* tallies, Index ranks, double host_factor,
+                            DeviceScalars* scalars) {
+  launch("counting tokens", combined_factor, dim3(1), 1, stream, tallies, ranks, host_factor, scalars);
+}
+
+void launch_combined_loss(cudaStream_t stream, const Tally* tallies, Index ranks, bool batchmean,
+                          float* loss) {
+  launch("reducing the loss", combined_loss, dim3(1), 1, stream, tallies, ranks, batchmean, loss);
 }
 
 void launch_to_float(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index count, float* out) {

@@ -26,6 +26,19 @@ void launch_count(cudaStream_t stream, Ignored ignored, Index tokens, double hos
 void launch_reduce(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens,
                    bool batchmean, float* loss);
 
+// The same for a batch of several ranks: each tallies its own tokens, and what they have gathered is combined
+// in the order of ranks, so that all get the same bits.
+struct Tally {
+  double counted;  // tokens that are not ignored
+  double loss;     // Σ of their losses; 0 while there are none
+};
+// token_loss may be null: loss 0.
+void launch_tally(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens, Tally* out);
+void launch_combined_factor(cudaStream_t stream, const Tally* tallies, Index ranks, double host_factor,
+                            DeviceScalars* scalars);
+void launch_combined_loss(cudaStream_t stream, const Tally* tallies, Index ranks, bool batchmean,
+                          float* loss);
+
 // out[i] = data[i] for i < count, as fp32.
 void launch_to_float(cudaStream_t stream, const void* data, fljsd_dtype dtype, Index count, float* out);
 

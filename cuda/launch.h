@@ -12,11 +12,11 @@ namespace fljsd::cuda {
 
 // `doing` completes "CUDA reported ... while ...".
 template <class... Parameters, class... Values>
-void launch(const char* doing, void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream,
+void launch(const char* doing, void (*kernel)(Parameters...), dim3 grid, dim3 threads, cudaStream_t stream,
             const Values&... values) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.blockDim = threads;
   config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(values)...), doing);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/shard_kernels.h"
 
-#include "cuda/device_math.cuh"
 #include "cuda/ignored.cuh"
 #include "cuda/launch.h"
 #include "cuda/one_pass_many.cuh"
@@ -72,39 +71,6 @@ __global__ void __launch_bounds__(128) empty_records(Index tokens, float* out) {
   if (token < tokens) Record::set_empty(out + token * Record::floats);
 }
 
-__global__ void __launch_bounds__(1024)
-    tally(const float* token_loss, Ignored ignored, Index tokens, Tally* out) {
-  double counted = 0, loss = 0;
-  for (Index t = threadIdx.x; t < tokens; t += 1024) {
-    if (is_ignored(ignored, t)) continue;
-    counted += 1;
-    if (token_loss != nullptr) loss += static_cast<double>(token_loss[t]);
-  }
-  __shared__ double part[2][32];
-  counted = warp_sum(counted);
-  loss = warp_sum(loss);
-  if (threadIdx.x % 32 == 0) part[0][threadIdx.x / 32] = counted, part[1][threadIdx.x / 32] = loss;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  counted = warp_sum(part[0][threadIdx.x]);
-  loss = warp_sum(part[1][threadIdx.x]);
-  if (threadIdx.x == 0) *out = {counted, loss};
-}
-
-__device__ Tally total(const Tally* tallies, Index ranks) {
-  Tally sum{0, 0};
-  for (Index r = 0; r < ranks; ++r) sum.counted += tallies[r].counted, sum.loss += tallies[r].loss;
-  return sum;
-}
-
-__global__ void combined_loss(const Tally* tallies, Index ranks, bool batchmean, float* loss) {
-  const Tally sum = total(tallies, ranks);
-  *loss = static_cast<float>(batchmean ? sum.loss / fmax(sum.counted, 1.0) : sum.loss);
-}
-__global__ void combined_factor(const Tally* tallies, Index ranks, double host_factor, DeviceScalars* out) {
-  *out = {static_cast<float>(host_factor / fmax(total(tallies, ranks).counted, 1.0)), 0.0f, 1.0f};
-}
-
 }  // namespace
 
 void launch_merge_records(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,
@@ -133,20 +99,6 @@ void launch_empty_records(cudaStream_t stream, Divergence kind, Basis basis, Ind
          : basis == Basis::twelve    ? empty_records<MomentRecord<Moments<Basis::twelve>>>
                                      : empty_records<MomentRecord<Moments<Basis::twenty_two>>>,
          grid_of(ceil_div(tokens, 128)), 128, stream, tokens, out);
-}
-
-void launch_tally(cudaStream_t stream, const float* token_loss, Ignored ignored, Index tokens, Tally* out) {
-  launch("summing over the tokens", tally, dim3(1), 1024, stream, token_loss, ignored, tokens, out);
-}
-
-void launch_combined_loss(cudaStream_t stream, const Tally* tallies, Index ranks, bool batchmean,
-                          float* loss) {
-  launch("reducing the loss", combined_loss, dim3(1), 1, stream, tallies, ranks, batchmean, loss);
-}
-
-void launch_combined_factor(cudaStream_t stream, const Tally* tallies, Index ranks, double host_factor,
-                            DeviceScalars* scalars) {
-  launch("counting tokens", combined_factor, dim3(1), 1, stream, tallies, ranks, host_factor, scalars);
 }
 
 }  // namespace fljsd::cuda

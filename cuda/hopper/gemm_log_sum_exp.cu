@@ -121,9 +121,8 @@ ProductKernel log_sum_exp_kernel(fljsd_dtype dtype) {
 
 void launch_merge_log_sum_exps(cudaStream_t stream, const ProductArguments& arguments, int tokens,
                                float* differences) {
-  merge<<<static_cast<unsigned>((tokens + 31) / 32), dim3(32, 32), 0, stream>>>(arguments, tokens,
-                                                                                differences);
-  check(cudaGetLastError(), "merging the log-sum-exps");
+  launch("merging the log-sum-exps", merge, grid_of(ceil_div(tokens, 32)), dim3(32, 32), stream, arguments,
+         tokens, differences);
 }
 
 }  // namespace fljsd::cuda::hopper
