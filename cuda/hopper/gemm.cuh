@@ -24,7 +24,7 @@
 
 #include "cuda/hopper/gemm.h"
 #include "cuda/hopper/ptx.cuh"
-#include "cuda/hopper/wgmma_256.cuh"
+#include "cuda/hopper/wgmma.cuh"
 
 namespace fljsd::cuda::hopper::product {
 

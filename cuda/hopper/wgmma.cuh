@@ -30,57 +30,70 @@ __device__ __forceinline__ std::uint32_t operand_low(std::uint32_t shared_addres
 template <class Element, int columns>
 struct Wgmma;
 
+// The widths: 160 of 80 accumulators, the sweep's, and 256 of 128, the widest one. Of each: the constraints
+// of the accumulators, which are the statement's first operands; their numbers; and names for the operands
+// after them.
 // clang-format off
-#define FLJSD_ACCUMULATORS_160 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define FLJSD_8(i) \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FLJSD_TEN(tens) \
+  "%" #tens "0, %" #tens "1, %" #tens "2, %" #tens "3, %" #tens "4, " \
+  "%" #tens "5, %" #tens "6, %" #tens "7, %" #tens "8, %" #tens "9"
+#define FLJSD_INPUTS(a, b, high, adds) \
+  "mov.b32 low_a, %" #a ";\nmov.b32 low_b, %" #b ";\nmov.b32 high, %" #high ";\nsetp.ne.b32 p, %" #adds ", 0;\n"
 
-// `format`: the instruction's word for Element.
-#define FLJSD_DEFINE_WGMMA_160(Element, format) \
+#define FLJSD_ACCUMULATORS_80 \
+  FLJSD_8(0), FLJSD_8(8), FLJSD_8(16), FLJSD_8(24), FLJSD_8(32), \
+  FLJSD_8(40), FLJSD_8(48), FLJSD_8(56), FLJSD_8(64), FLJSD_8(72)
+#define FLJSD_NUMBERS_80 \
+  FLJSD_TEN() ", " FLJSD_TEN(1) ", " FLJSD_TEN(2) ", " FLJSD_TEN(3) ", " \
+  FLJSD_TEN(4) ", " FLJSD_TEN(5) ", " FLJSD_TEN(6) ", " FLJSD_TEN(7)
+#define FLJSD_INPUTS_80 FLJSD_INPUTS(80, 81, 82, 83)
+
+#define FLJSD_ACCUMULATORS_128 \
+  FLJSD_ACCUMULATORS_80, FLJSD_8(80), FLJSD_8(88), FLJSD_8(96), FLJSD_8(104), FLJSD_8(112), FLJSD_8(120)
+#define FLJSD_NUMBERS_128 \
+  FLJSD_NUMBERS_80 ", " FLJSD_TEN(8) ", " FLJSD_TEN(9) ", " FLJSD_TEN(10) ", " FLJSD_TEN(11) ", " \
+  "%120, %121, %122, %123, %124, %125, %126, %127"
+#define FLJSD_INPUTS_128 FLJSD_INPUTS(128, 129, 130, 131)
+
+// A product of 16 elements along k; `adds`: a predicate, or 1. `format`: the instruction's word for Element.
+#define FLJSD_PRODUCT(format, columns, numbers, offset, adds) \
+  "add.u32 t, low_a, " #offset ";\nmov.b64 a, {t, high};\nadd.u32 t, low_b, " #offset ";\nmov.b64 b, {t, high};\n" \
+  "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #format "." #format \
+  " {" numbers "}, a, b, " #adds ", 1, 1, 0, 0;\n"
+#define FLJSD_DEFINE_WGMMA(Element, format, columns, accumulators) \
   template <> \
-  struct Wgmma<Element, 160> { \
-    static __device__ __forceinline__ void add(float (&d)[80], std::uint32_t a, std::uint32_t b, bool adds) { \
+  struct Wgmma<Element, columns> { \
+    static __device__ __forceinline__ void add(float (&d)[accumulators], std::uint32_t a, std::uint32_t b, bool adds) { \
       asm volatile( \
-          "{\n.reg .pred p;\n.reg .b32 t;\n.reg .b64 a, b;\nsetp.ne.b32 p, %83, 0;\n" \
-          "mov.b64 a, {%80, %82};\nmov.b64 b, {%81, %82};\n" \
-          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, p, 1, 1, 0, 0;\n" \
-          "add.u32 t, %80, 2;\nmov.b64 a, {t, %82};\n" \
-          "add.u32 t, %81, 2;\nmov.b64 b, {t, %82};\n" \
-          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
-          "add.u32 t, %80, 4;\nmov.b64 a, {t, %82};\n" \
-          "add.u32 t, %81, 4;\nmov.b64 b, {t, %82};\n" \
-          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
-          "add.u32 t, %80, 6;\nmov.b64 a, {t, %82};\n" \
-          "add.u32 t, %81, 6;\nmov.b64 b, {t, %82};\n" \
-          "wgmma.mma_async.sync.aligned.m64n160k16.f32." format "." format " {" FLJSD_ACCUMULATORS_160 "}, a, b, 1, 1, 1, 0, 0;\n" \
+          "{\n.reg .pred p;\n.reg .b32 low_a, low_b, high, t;\n.reg .b64 a, b;\n" FLJSD_INPUTS_##accumulators \
+          FLJSD_PRODUCT(format, columns, FLJSD_NUMBERS_##accumulators, 0, p) \
+          FLJSD_PRODUCT(format, columns, FLJSD_NUMBERS_##accumulators, 2, 1) \
+          FLJSD_PRODUCT(format, columns, FLJSD_NUMBERS_##accumulators, 4, 1) \
+          FLJSD_PRODUCT(format, columns, FLJSD_NUMBERS_##accumulators, 6, 1) \
           "}" \
-          : \
-            "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), \
-            "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), \
-            "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
-            "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
-            "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), \
-            "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
-            "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
-            "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
-            "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
-            "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), \
-            "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), \
-            "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
-            "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), \
-            "+f"(d[78]), "+f"(d[79]) \
+          : FLJSD_ACCUMULATORS_##accumulators \
           : "r"(a), "r"(b), "r"(operand_high), "r"(static_cast<int>(adds))); \
     } \
   };
 
-FLJSD_DEFINE_WGMMA_160(__nv_bfloat16, "bf16")
-FLJSD_DEFINE_WGMMA_160(__half, "f16")
+FLJSD_DEFINE_WGMMA(__nv_bfloat16, bf16, 160, 80)
+FLJSD_DEFINE_WGMMA(__half, f16, 160, 80)
+FLJSD_DEFINE_WGMMA(__nv_bfloat16, bf16, 256, 128)
+FLJSD_DEFINE_WGMMA(__half, f16, 256, 128)
 
-#undef FLJSD_DEFINE_WGMMA_160
-#undef FLJSD_ACCUMULATORS_160
+#undef FLJSD_DEFINE_WGMMA
+#undef FLJSD_PRODUCT
+#undef FLJSD_INPUTS_128
+#undef FLJSD_NUMBERS_128
+#undef FLJSD_ACCUMULATORS_128
+#undef FLJSD_INPUTS_80
+#undef FLJSD_NUMBERS_80
+#undef FLJSD_ACCUMULATORS_80
+#undef FLJSD_INPUTS
+#undef FLJSD_TEN
+#undef FLJSD_8
 // clang-format on
 
 }  // namespace fljsd::cuda::hopper
