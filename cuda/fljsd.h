@@ -189,7 +189,7 @@ FLJSD_API fljsd_status fljsd_stage_available(const char* name, int32_t device);
 FLJSD_API fljsd_status fljsd_config_init(fljsd_config* config, uint64_t struct_size);
 
 /* Checks the configuration and makes a plan: chooses chunks, creates a cuBLASLt handle and asks its
- * heuristics for algorithms, fits quadrature weights for beta where the stage needs them (tens of
+ * heuristics for algorithms, fits quadrature weights for a new beta where the stage needs them (about ten
  * milliseconds). Creates the CUDA context if there is none. No kernel is launched. `config` and the strings
  * it points to are not needed afterwards. */
 FLJSD_API fljsd_status fljsd_plan_create(const fljsd_config* config, fljsd_plan** plan);

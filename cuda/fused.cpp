@@ -121,7 +121,7 @@ class Fused final : public Stage {
   // Gradients, from logits that are stored if the caller's budget has room for them.
   std::unique_ptr<Stage> make_backward() {
     Settings s = settings_;
-    s.losses_alone = false;
+    s.losses_alone = false;  // instead_ has another stage for them
     if (two_passes_) return make_chunked_tokens(s);
     if (s.memory_budget > 0) {
       Settings all = s;
