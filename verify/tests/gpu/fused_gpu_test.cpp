@@ -276,6 +276,25 @@ TEST(FusedPlan, WhatServesUnalignedCallsNeedsLittle) {
   }
 }
 
+// Fault: gradients are planned with a forward pass beside the sweep's, which nobody can ask for, and which
+// refuses the budget for its tiles.
+TEST(FusedPlan, GradientsHaveNoForwardPassOfTheirOwn) {
+  fljsd_config config;
+  ASSERT_EQ(fljsd_config_init(&config, sizeof config), FLJSD_OK);
+  config.stage = "fused";
+  config.tokens = 1024, config.vocab = 128256, config.student_hidden = config.teacher_hidden = 64;
+  config.gradients = FLJSD_STUDENT_WEIGHT_GRAD;
+  config.memory_budget = 20'000'000, config.chunk_vocab = 20000;
+  fljsd_plan* plan = nullptr;
+  const fljsd_status status = fljsd_plan_create(&config, &plan);
+  const std::string how = status == FLJSD_OK ? fljsd_plan_describe(plan) : fljsd_last_error();
+  fljsd_plan_destroy(plan);
+  if (fljsd_stage_available("hopper-gemm", -1) != FLJSD_OK)
+    GTEST_SKIP() << "Tiles serve in the sweep's place.";
+  EXPECT_EQ(status, FLJSD_OK) << how;
+  EXPECT_EQ(how.find("forward: "), how.rfind("forward: ")) << how;
+}
+
 // Fault: columns that do not exist become -inf in both models, and their difference NaN.
 TEST(FusedPlan, LeavesTinyTemperaturesToChunkedVocab) {
   Recipe r;
