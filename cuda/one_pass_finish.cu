@@ -110,7 +110,6 @@ __global__ void __launch_bounds__(128)
 }  // namespace
 
 Index state_floats(Divergence kind, Basis basis) {
-  static_assert(EndpointRecord::floats == kl_record);
   if (kind != Divergence::mixture) return EndpointRecord::floats;
   return basis == Basis::twelve ? MomentRecord<Moments<Basis::twelve>>::floats
                                 : MomentRecord<Moments<Basis::twenty_two>>::floats;

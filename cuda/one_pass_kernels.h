@@ -34,7 +34,6 @@ struct OnePassState {
   Index slices = 1;
 };
 Index state_floats(Divergence kind, Basis basis);  // of one record (one_pass_record.cuh)
-constexpr int kl_record = 9;                       // of one for beta = 0 and 1
 
 // Adds a tile to the states of its tokens; `first`: they hold nothing yet.
 void launch_accumulate(cudaStream_t stream, Divergence kind, Basis basis, const Mixture& mixture,

@@ -19,43 +19,17 @@
 
 namespace fljsd::cuda::hopper {
 
-struct NormaliserSums {
-  static constexpr int sums = 4;  // S_x, S_y, and two of no use
+struct NormaliserSums : FewSums<LargestLogits> {  // S_x, S_y, and two of no use
   static constexpr int record_floats = normaliser_record;
   static constexpr Scans scans = Scans::every_tile;
-  static constexpr bool takes_infinity = true;
-  static constexpr bool marks = false;
-  static constexpr int pairs_at_once = 2;
 
-  // Starts at the lowest finite number, so that −inf − x_ref is never NaN.
-  struct Reference {
-    float x = -largest_float, y = -largest_float;
-  };
-  struct Scan {
-    float x = -largest_float, y = -largest_float;
-    __device__ __forceinline__ void see(float student, float teacher) {
-      x = fmaxf(x, student);
-      y = fmaxf(y, teacher);
-    }
-    __device__ __forceinline__ void join_quad() { x = quad_max(x), y = quad_max(y); }
-  };
+  using Scan = LargestLogits;
   static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) { return {}; }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
     return (tile.x - r.x) * scale > kl_headroom || (tile.y - r.y) * scale > kl_headroom;
   }
   static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float) {
     return {fmaxf(r.x, tile.x), fmaxf(r.y, tile.y)};
-  }
-  static __device__ __forceinline__ float student_base(const Reference&) { return 0; }
-  static __device__ __forceinline__ float teacher_base(const Reference&) { return 0; }
-
-  float m[sums];
-  Reference reference;
-
-  __device__ __forceinline__ void begin(const Reference& r) {
-    reference = r;
-#pragma unroll
-    for (float& sum : m) sum = 0;
   }
   template <class X, class Y>
   __device__ __forceinline__ void add(const X& x, const Y& y, const SweepArguments& p) {
@@ -78,26 +52,12 @@ struct NormaliserSums {
 };
 
 template <bool small_share>
-struct ExactSums {
-  static constexpr int sums = 4;  // the terms, and three of no use
-  static constexpr int record_floats = 1;
+struct ExactSums : FewSums<RowReference> {  // the terms, and three of no use
+  static constexpr int record_floats = terms_record;
   static constexpr Scans scans = Scans::no_tile;
-  static constexpr bool takes_infinity = true;
-  static constexpr bool marks = false;
-  static constexpr int pairs_at_once = 2;
-  using Reference = RowReference;
 
   static __device__ __forceinline__ Reference first_reference(const SweepArguments& p, int token) {
     return token < p.tokens ? p.row_references[token] : Reference{};
-  }
-
-  float m[sums];
-  Reference reference;
-
-  __device__ __forceinline__ void begin(const Reference& r) {
-    reference = r;
-#pragma unroll
-    for (float& sum : m) sum = 0;
   }
   template <class X, class Y>
   __device__ __forceinline__ void add(const X& x, const Y& y, const SweepArguments& p) {

@@ -18,9 +18,7 @@
 
 #include "cuda/device_math.cuh"
 #include "cuda/hopper/sweep.h"
-#include "cuda/kl_sums.cuh"
-#include "cuda/one_pass_kernels.h"
-#include "cuda/one_pass_moments.cuh"
+#include "cuda/one_pass_record.cuh"
 #include "cuda/one_pass_turn.h"
 
 namespace fljsd::cuda::hopper {
@@ -44,6 +42,40 @@ __device__ __forceinline__ float quad_max(float value) {
   return fmaxf(value, __shfl_xor_sync(all_lanes, value, 2));
 }
 
+// The largest logits of a row so far. Starts at the lowest finite number, so that −inf − x is never NaN.
+struct LargestLogits {
+  float x = -largest_float, y = -largest_float;
+
+  __device__ __forceinline__ void see(float student, float teacher) {
+    x = fmaxf(x, student);
+    y = fmaxf(y, teacher);
+  }
+  __device__ __forceinline__ void join_quad() { x = quad_max(x), y = quad_max(y); }
+};
+
+// What kinds of at most four sums have in common: they take any logits, and subtract the reference
+// themselves.
+template <class Relative>
+struct FewSums {
+  using Reference = Relative;
+  static constexpr int sums = 4;
+  static constexpr bool takes_infinity = true;
+  static constexpr bool marks = false;
+  static constexpr int pairs_at_once = 2;
+
+  static __device__ __forceinline__ float student_base(const Reference&) { return 0; }
+  static __device__ __forceinline__ float teacher_base(const Reference&) { return 0; }
+
+  float m[sums];
+  Reference reference;
+
+  __device__ __forceinline__ void begin(const Reference& r) {
+    reference = r;
+#pragma unroll
+    for (float& sum : m) sum = 0;
+  }
+};
+
 // 0 < beta < 1: 25 product moments for the frequencies k <= 12, S_x, S_y. It differs from Moments::add()
 // where an epilogue that competes with the tensor cores for power and issue slots wants fewer instructions:
 // logits are not clamped unless `general` (they may be -inf, or scaling them may overflow), and S_x, S_y and
@@ -55,21 +87,14 @@ template <bool general>
 struct OnePassSums {
   using M = Moments<Basis::twelve>;
   static constexpr int sums = 28;
-  static constexpr int record_floats = 2 * M::stride;
+  static constexpr int record_floats = MomentRecord<M>::floats;
   static constexpr int student_sum = M::count - 2, teacher_sum = M::count - 1;
 
-  struct Reference {
-    cuda::Reference x = cuda::Reference::empty(), y = cuda::Reference::empty();
-  };
-  struct Scan {
-    float x = -largest_float, y = -largest_float;
-    __device__ __forceinline__ void see(float student, float teacher) {
-      x = fmaxf(x, student);
-      y = fmaxf(y, teacher);
-    }
-    __device__ __forceinline__ void join_quad() { x = quad_max(x), y = quad_max(y); }
-  };
-  static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) { return {}; }
+  using Reference = ModelReferences;
+  using Scan = LargestLogits;
+  static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) {
+    return {cuda::Reference::empty(), cuda::Reference::empty()};
+  }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
     return r.x.above(tile.x, scale) > headroom || r.y.above(tile.y, scale) > headroom;
   }
@@ -185,21 +210,16 @@ struct OnePassSums {
       record[i] = record[M::stride + i];
       record[M::stride + i] = 0;
     }
-    if (quad_lane != 0) return;
-    record[M::values] = r.x.base, record[M::values + 1] = r.x.units;
-    record[M::values + 2] = r.y.base, record[M::values + 3] = r.y.units;
+    if (quad_lane == 0) MomentRecord<M>::set_references(record, r);
   }
 };
 
 // beta = 0 (teacher first) and beta = 1: the three sums of kl_sums.cuh.
 template <bool teacher_first>
-struct KlSums {
-  static constexpr int sums = 4;
-  static constexpr int record_floats = kl_record;
+struct KlSums : FewSums<KlReference> {
+  static constexpr int record_floats = EndpointRecord::floats;
+  static constexpr Scans scans = Scans::every_tile;  // the reference must be the largest of all
 
-  struct Reference {
-    KlReference at = KlReference::empty();
-  };
   struct Scan {
     KlReference at = KlReference::empty();
     __device__ __forceinline__ void see(float student, float teacher) {
@@ -222,37 +242,16 @@ struct KlSums {
     }
   };
   static __device__ __forceinline__ Reference first_reference(const SweepArguments&, int) {
-    return {};
+    return Reference::empty();
   }
   static __device__ __forceinline__ bool exceeds(const Scan& tile, const Reference& r, float scale) {
-    return tile.at.top > r.at.top || (tile.at.other - r.at.other) * scale > kl_headroom;
+    return tile.at.top > r.top || (tile.at.other - r.other) * scale > kl_headroom;
   }
   static __device__ __forceinline__ Reference raised(const Scan& tile, const Reference& r, float) {
     Reference to = r;
-    if (tile.at.top > r.at.top) to.at.top = tile.at.top, to.at.pivot = tile.at.pivot;
-    to.at.other = fmaxf(r.at.other, tile.at.other);
+    if (tile.at.top > r.top) to.top = tile.at.top, to.pivot = tile.at.pivot;
+    to.other = fmaxf(r.other, tile.at.other);
     return to;
-  }
-  static __device__ __forceinline__ float student_base(const Reference&) {
-    return 0;
-  }
-  static __device__ __forceinline__ float teacher_base(const Reference&) {
-    return 0;
-  }
-
-  float m[sums];
-  KlReference reference;
-
-  static constexpr Scans scans = Scans::every_tile;  // the reference must be the largest of all
-  static constexpr bool takes_infinity = true;
-  static constexpr bool marks = false;
-
-  static constexpr int pairs_at_once = 2;
-
-  __device__ __forceinline__ void begin(const Reference& r) {
-    reference = r.at;
-#pragma unroll
-    for (float& sum : m) sum = 0;
   }
   template <class X, class Y>
   __device__ __forceinline__ void add(const X& x, const Y& y, const SweepArguments& p) {
@@ -265,7 +264,7 @@ struct KlSums {
   static __device__ void raise(const RowSums& old, const Reference& from, const Reference& to,
                                const SweepArguments& p) {
     KlState state{old[0], old[1], old[2]};
-    state.raise(from.at, to.at, p.scale);
+    state.raise(from, to, p.scale);
     old[0] = static_cast<float>(state.first);
     old[1] = static_cast<float>(state.second);
     old[2] = static_cast<float>(state.mean);
@@ -274,10 +273,8 @@ struct KlSums {
                                                float* record) {
     if (quad_lane != 0) return;
 #pragma unroll
-    for (int i = 0; i < 3; ++i) record[i] = sum[i], record[3 + i] = 0;
-    record[6] = r.at.top;
-    record[7] = r.at.pivot;
-    record[8] = r.at.other;
+    for (int i = 0; i < EndpointRecord::sums; ++i) record[i] = sum[i], record[EndpointRecord::lo + i] = 0;
+    EndpointRecord::set_reference(record, r);
   }
 };
 
