@@ -30,7 +30,7 @@ struct Event {
 
 std::mutex mutex;
 std::vector<Stream*> streams;
-std::map<int, Stream*> null_streams;
+std::map<int, std::unique_ptr<Stream>> null_streams;
 std::mt19937 order;
 int alive = 0, copies_left = -1;
 thread_local int device = 0;
@@ -41,8 +41,8 @@ Stream* add_stream() {
 // The mutex is held.
 Stream& of(cudaStream_t stream) {
   if (stream != nullptr) return *reinterpret_cast<Stream*>(stream);
-  Stream*& null_stream = null_streams[device];
-  if (null_stream == nullptr) null_stream = add_stream();
+  std::unique_ptr<Stream>& null_stream = null_streams[device];
+  if (null_stream == nullptr) null_stream.reset(add_stream());
   return *null_stream;
 }
 Event& of(cudaEvent_t event) {
