@@ -8,13 +8,15 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/gradient_norm.cuh"
 #include "cuda/kappa_certificate.cuh"
-#include "cuda/one_pass_finish.cuh"
+#include "cuda/one_pass_values.cuh"
 #include "cuda/one_pass_weights.h"
 #include "cuda/row_sums.cuh"
+#include "cuda/shard_merge.cuh"
 #include "reference/linear_jsd.h"
 #include "verify/cases/case.h"
 
@@ -116,15 +118,16 @@ template <cu::Divergence kind>
 RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float factor) {
   constexpr bool teacher_first = kind == cu::Divergence::teacher_kl;
   constexpr std::size_t slices = 2;
-  std::array<cu::KlReference, slices> refs;
-  std::array<std::array<float, 6>, slices> records{};
+  using Record = cu::EndpointRecord;
+  std::array<std::array<float, Record::floats>, slices> records;
   const float room = cu::kl_headroom / m.log2_scale;
   for (std::size_t s = 0; s < slices; ++s) {
-    cu::KlReference& ref = refs[s] = cu::KlReference::empty();
-    auto& r = records[s];
+    float* r = records[s].data();
+    Record::set_empty(r);
     for_batches(row, 8 * s, 8 * slices, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
       const float(&x)[8] = teacher_first ? ys : xs;
       const float(&y)[8] = teacher_first ? xs : ys;
+      const cu::KlReference ref = Record::reference(r);
       cu::KlReference raised = ref;
       float max_first = x[0], max_second = y[0];
       for (int i = 1; i < 8; ++i) max_first = fmaxf(max_first, x[i]), max_second = fmaxf(max_second, y[i]);
@@ -134,27 +137,18 @@ RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float fac
         raised.set_top(max_first, at_top);
       }
       if (max_first > ref.top || max_second - ref.other > room) raised.other = fmaxf(ref.other, max_second);
-      cu::KlState state{static_cast<double>(r[0]) + r[3], static_cast<double>(r[1]) + r[4],
-                        static_cast<double>(r[2]) + r[5]};
+      cu::KlState state = Record::load(r).sums;
       state.raise(ref, raised, m.log2_scale);
-      const double sums[3] = {state.first, state.second, state.mean};
-      for (std::size_t i = 0; i < 3; ++i) {
-        r[i] = static_cast<float>(sums[i]);
-        r[3 + i] = std::isinf(r[i]) ? 0 : static_cast<float>(sums[i] - r[i]);
-      }
-      ref = raised;
+      Record::store(r, {raised, state});
       cu::KlTerms terms{0, 0, 0};
-      for (int i = 0; i < 8; ++i) terms.add(x[i], y[i], ref, m.log2_scale);
-      cu::add_compensated(r[0], r[3], terms.first);
-      cu::add_compensated(r[1], r[4], terms.second);
-      cu::add_compensated(r[2], r[5], terms.mean);
+      for (int i = 0; i < 8; ++i) terms.add(x[i], y[i], raised, m.log2_scale);
+      cu::add_compensated(r[0], r[Record::lo], terms.first);
+      cu::add_compensated(r[1], r[Record::lo + 1], terms.second);
+      cu::add_compensated(r[2], r[Record::lo + 2], terms.mean);
     });
   }
   const cu::KlRecord finished = cu::finish_kl(slices, m.log2_scale, [&](std::int64_t s) {
-    const auto& r = records[static_cast<std::size_t>(s)];
-    return cu::KlRecord{refs[static_cast<std::size_t>(s)],
-                        {static_cast<double>(r[0]) + r[3], static_cast<double>(r[1]) + r[4],
-                         static_cast<double>(r[2]) + r[5]}};
+    return Record::load(records[static_cast<std::size_t>(s)].data());
   });
   if (!finished.sums.has_distribution())
     return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
@@ -164,67 +158,81 @@ RowOutcome one_pass_kl_row(const DeviceRow& row, const cu::Mixture& m, float fac
       factor);
 }
 
+// From totals of moments to values of a record, in place, as a warp does it.
+template <class M, int step = 0>
+void take_value_steps(float (&totals)[M::count]) {
+  if constexpr (step < cu::value_steps) {
+    float before[M::count];
+    std::copy_n(totals, M::count, before);
+    for (int i = 0; i < 5 * M::rows; ++i) totals[i] = cu::value_after<M, step>(before, i);
+    take_value_steps<M, step + 1>(totals);
+  }
+}
+
+// What one_pass_accumulate.cu leaves of slice `slice` of `slices` of a row, into an empty record.
+template <class M>
+void sweep_slice(const DeviceRow& row, std::size_t slice, std::size_t slices, float scale, float phase_step,
+                 float* record) {
+  using Record = cu::MomentRecord<M>;
+  for_batches(row, 8 * slice, 8 * slices, [&](std::size_t, const float(&x)[8], const float(&y)[8]) {
+    const float max_x = *std::max_element(x, x + 8), max_y = *std::max_element(y, y + 8);
+    cu::ModelReferences refs = Record::references(record);
+    if (refs.x.above(max_x, scale) > cu::headroom || refs.y.above(max_y, scale) > cu::headroom) {
+      const cu::ModelReferences raised{refs.x.raised(max_x, scale), refs.y.raised(max_y, scale)};
+      const cu::Turn turn(refs, raised, scale, phase_step);
+      double turned[M::values];
+      for (int i = 0; i < M::values; ++i)
+        turned[i] = turn.template value<M>(i, [&](int at) { return Record::value(record, at); });
+      for (int i = 0; i < M::values; ++i) Record::set_value(record, i, turned[i]);
+      Record::set_references(record, raised);
+      refs = raised;
+    }
+    M moments;
+    moments.clear();
+    for (int i = 0; i < 8; ++i) moments.add(refs.x.above(x[i], scale), refs.y.above(y[i], scale), phase_step);
+    take_value_steps<M>(moments.m);
+    for (int i = 0; i < M::values; ++i) cu::add_compensated(record[i], record[Record::lo + i], moments.m[i]);
+  });
+}
+
+// one_pass_finish.cu for 0 < beta < 1: the loss and the row constants of `count` records. NaN for a row
+// without a distribution.
+template <class M, class At>
+std::pair<float, cu::RowConstants> finish_records(std::int64_t count, const At& at, const cu::Mixture& m,
+                                                  const cu::OnePassWeights& weights) {
+  const float scale = 0.5f * m.log2_scale;
+  const cu::ModelReferences refs = cu::largest_references(
+      count, scale, [&](std::int64_t s) { return cu::MomentRecord<M>::references(at(s)); });
+  cu::FrequencySum sum{0, 0, 0, 0};
+  double d = 0, kappa = 0;
+  for (int k = 0; k <= M::last; ++k) {
+    sum = cu::sum_records<M>(count, at, refs, scale, weights.phase_step, k);
+    if (!sum.has_distribution()) return {cu::nan_value(), cu::RowConstants{{}, cu::nan_value(), 0}};
+    sum.normalise(k, weights);
+    d += weights.divergence[k] * sum.re;
+    kappa += weights.student_real[k] * sum.re - weights.student_imaginary[k] * sum.im;
+  }
+  const cu::MixtureFinish finished = cu::finish_mixture(d, kappa, weights.beta);
+  return {static_cast<float>(finished.divergence), cu::mixture_constants(finished, refs, sum.x, sum.y, m)};
+}
+
 // one_pass_accumulate.cu and one_pass_finish.cu for 0 < beta < 1 with gradients: two slices.
 template <cu::Basis basis, bool small_share>
 RowOutcome one_pass_row(const DeviceRow& row, const cu::Mixture& m, const cu::OnePassWeights& weights,
                         float factor) {
   using M = cu::Moments<basis>;
+  using Record = cu::MomentRecord<M>;
   constexpr std::size_t slices = 2;
-  const float scale = 0.5f * m.log2_scale;
-  struct Record {
-    float hi[M::values], lo[M::values];
-    cu::ModelReferences refs;
-    double value(int i) const { return static_cast<double>(hi[i]) + lo[i]; }
-  };
-  std::array<Record, slices> records{};
+  std::array<std::array<float, Record::floats>, slices> records;
   for (std::size_t s = 0; s < slices; ++s) {
-    Record& r = records[s];
-    r.refs = {cu::Reference::empty(), cu::Reference::empty()};
-    for_batches(row, 8 * s, 8 * slices, [&](std::size_t, const float(&xs)[8], const float(&ys)[8]) {
-      float max_x = xs[0], max_y = ys[0];
-      for (int i = 1; i < 8; ++i) max_x = fmaxf(max_x, xs[i]), max_y = fmaxf(max_y, ys[i]);
-      if (r.refs.x.above(max_x, scale) > cu::headroom || r.refs.y.above(max_y, scale) > cu::headroom) {
-        const cu::ModelReferences raised{r.refs.x.raised(max_x, scale), r.refs.y.raised(max_y, scale)};
-        const cu::Turn turn(r.refs, raised, scale, weights.phase_step);
-        double turned[M::values];
-        for (int i = 0; i < M::values; ++i)
-          turned[i] = turn.template value<M>(i, [&](int at) { return r.value(at); });
-        for (int i = 0; i < M::values; ++i) {
-          r.hi[i] = static_cast<float>(turned[i]);
-          r.lo[i] = static_cast<float>(turned[i] - r.hi[i]);
-        }
-        r.refs = raised;
-      }
-      M moments;
-      moments.clear();
-      for (int i = 0; i < 8; ++i) {
-        moments.add(r.refs.x.above(xs[i], scale), r.refs.y.above(ys[i], scale), weights.phase_step);
-      }
-      for (int i = 0; i < M::values; ++i) cu::add_compensated(r.hi[i], r.lo[i], M::value(moments.m, i));
-    });
+    Record::set_empty(records[s].data());
+    sweep_slice<M>(row, s, slices, 0.5f * m.log2_scale, weights.phase_step, records[s].data());
   }
-  const auto record = [&](std::int64_t s) -> const Record& { return records[static_cast<std::size_t>(s)]; };
-  const cu::ModelReferences refs =
-      cu::largest_references(slices, scale, [&](std::int64_t s) { return record(s).refs; });
-  cu::FrequencySum sums{0, 0, 0, 0};
-  double d_sum = 0, kappa_sum = 0;
-  for (int k = 0; k <= M::last; ++k) {
-    sums = cu::FrequencySum{0, 0, 0, 0};
-    for (std::size_t s = 0; s < slices; ++s) {
-      sums.add(k, refs, records[s].refs, scale, weights.phase_step, records[s].value(M::values - 2),
-               records[s].value(M::values - 1), records[s].value(k == 0 ? 0 : 2 * k - 1),
-               k == 0 ? 0 : records[s].value(2 * k));
-    }
-    if (!sums.has_distribution())
-      return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
-    sums.normalise(k, weights);
-    d_sum += weights.divergence[k] * sums.re;
-    kappa_sum += weights.student_real[k] * sums.re - weights.student_imaginary[k] * sums.im;
-  }
-  const cu::MixtureFinish finished = cu::finish_mixture(d_sum, kappa_sum, weights.beta);
-  const cu::RowConstants constants = cu::mixture_constants(finished, refs, sums.x, sums.y, m);
-  return sweep_dlogits<cu::Divergence::mixture, small_share>(static_cast<float>(finished.divergence), row,
-                                                             constants, m, factor);
+  const auto at = [&](std::int64_t s) { return records[static_cast<std::size_t>(s)].data(); };
+  const auto [loss, constants] = finish_records<M>(std::int64_t{slices}, at, m, weights);
+  if (std::isnan(constants.constant))
+    return {cu::nan_value(), std::vector<float>(row.x.size(), cu::nan_value()), cu::infinity()};
+  return sweep_dlogits<cu::Divergence::mixture, small_share>(loss, row, constants, m, factor);
 }
 
 enum class DeviceStage { stored, one_pass };

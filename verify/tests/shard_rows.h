@@ -44,28 +44,7 @@ class MixtureShards {
     constexpr std::size_t slices = 2;
     const float scale = 0.5f * mixture_.log2_scale, step = weights_.phase_step;
     std::vector<ShardRecord> records(slices, empty());
-    for (std::size_t s = 0; s < slices; ++s) {
-      float* r = records[s].data();
-      for_batches(part, 8 * s, 8 * slices, [&](std::size_t, const float(&x)[8], const float(&y)[8]) {
-        const float max_x = *std::max_element(x, x + 8), max_y = *std::max_element(y, y + 8);
-        cu::ModelReferences refs = Record::references(r);
-        if (refs.x.above(max_x, scale) > cu::headroom || refs.y.above(max_y, scale) > cu::headroom) {
-          const cu::ModelReferences raised{refs.x.raised(max_x, scale), refs.y.raised(max_y, scale)};
-          const cu::Turn turn(refs, raised, scale, step);
-          double turned[M::values];
-          for (int i = 0; i < M::values; ++i)
-            turned[i] = turn.template value<M>(i, [&](int at) { return Record::value(r, at); });
-          for (int i = 0; i < M::values; ++i) Record::set_value(r, i, turned[i]);
-          Record::set_references(r, raised);
-          refs = raised;
-        }
-        M moments;
-        moments.clear();
-        for (int i = 0; i < 8; ++i) moments.add(refs.x.above(x[i], scale), refs.y.above(y[i], scale), step);
-        for (int i = 0; i < M::values; ++i)
-          cu::add_compensated(r[i], r[Record::lo + i], M::value(moments.m, i));
-      });
-    }
+    for (std::size_t s = 0; s < slices; ++s) sweep_slice<M>(part, s, slices, scale, step, records[s].data());
     return merge(records);
   }
   static ShardRecord empty() {
@@ -84,21 +63,8 @@ class MixtureShards {
   }
   // one_pass_finish.cu for one record. NaN for a row without a distribution.
   std::pair<float, cu::RowConstants> finish(const ShardRecord& record) const {
-    const cu::ModelReferences refs = Record::references(record.data());
-    cu::FrequencySum sum{0, 0, 0, 0};
-    double d = 0, kappa = 0;
-    for (int k = 0; k <= M::last; ++k) {
-      const auto value = [&](int i) { return Record::value(record.data(), i); };
-      sum = {value(M::values - 2), value(M::values - 1), value(k == 0 ? 0 : 2 * k - 1),
-             k == 0 ? 0 : value(2 * k)};
-      if (!sum.has_distribution()) return {cu::nan_value(), cu::RowConstants{{}, cu::nan_value(), 0}};
-      sum.normalise(k, weights_);
-      d += weights_.divergence[k] * sum.re;
-      kappa += weights_.student_real[k] * sum.re - weights_.student_imaginary[k] * sum.im;
-    }
-    const cu::MixtureFinish finished = cu::finish_mixture(d, kappa, weights_.beta);
-    return {static_cast<float>(finished.divergence),
-            cu::mixture_constants(finished, refs, sum.x, sum.y, mixture_)};
+    return finish_records<M>(
+        1, [&](std::int64_t) { return record.data(); }, mixture_, weights_);
   }
 
  private:
