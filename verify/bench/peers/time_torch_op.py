@@ -12,11 +12,11 @@ code the processor has in its caches, so it is taken in three situations:
     behind work      each call behind some layers of PyTorch, which the time leaves out: as in a step of training
     after waiting    the first call of a batch, after the wait for the device and the other function
 
-Each is the difference of medians over batches; of the loop, that of the least as well, because host times of a
-shared machine vary by half. So do processes: each figure is the median of fresh ones, one after the other. backward() has no
-counterpart in the C interface: its row has the overhead of the call with gradients and all that PyTorch's engine and the
-multiplication of the gradients cost the host. It is measured in turns with the direct call as the others are, but not
-between them: what its thread and allocations leave behind is not the overhead of a call. Beside other implementations:
+Each is the difference of medians over batches; of the loop, that of the least as well, because host times of a shared
+machine vary by half. So do processes: each figure is the median of fresh ones, one after the other, whose overheads in a loop
+are listed below the table. backward() has no counterpart in the C interface: its row has the overhead of the call with
+gradients and all that PyTorch's engine and the multiplication of the gradients cost the host. It has batches of its own:
+what its thread and allocations leave behind is not the overhead of a call. Beside other implementations:
 time_peers.py --fljsd.
 """
 import argparse
@@ -51,9 +51,10 @@ def main():
     for call, row in first["rows"].items():
         medians = [statistics.median(one["rows"][call][name] for one in measured) for name in row]
         lines.append(",".join([call, *[f"{us:.1f}" for us in medians]]))
-    print("\n".join(lines))
     for call in first["rows"]:
-        print(f"{call}, overhead_us by process:", *[f"{one['rows'][call]['overhead_us']:.1f}" for one in measured])
+        lines.append(f"# {call}, overhead_us by process: "
+                     + " ".join([f"{one['rows'][call]['overhead_us']:.1f}" for one in measured]))
+    print("\n".join(lines))
     if arguments.csv:
         pathlib.Path(arguments.csv).write_text("\n".join(lines) + "\n")
 
