@@ -58,4 +58,4 @@ def linear_jsd(case):
 
 if __name__ == "__main__":
     np.seterr(all="ignore")  # infinities and NaN are part of the problem
-    fljsd.serve(linear_jsd, accuracy_class="float64", deterministic=True)
+    fljsd.serve(linear_jsd, accuracy_class="float64", deterministic=True, strided=True)

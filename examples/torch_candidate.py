@@ -48,4 +48,4 @@ def candidate(case):
 
 
 if __name__ == "__main__":
-    fljsd.serve(candidate, lacks=["f64"])
+    fljsd.serve(candidate, lacks=["f64"], strided=True)

@@ -70,8 +70,8 @@ class Candidate {
   // Called only with cases whose needed_features() it has. Whatever was left over from the call before must
   // not matter.
   virtual Outcome compute(const Case& c, const Request& request) = 0;
-  // Whether tensors may lie anywhere in memory: rows padded, addresses unaligned. Not so for a process, whose
-  // cases travel as files.
+  // Whether tensors may lie anywhere in memory: rows padded, addresses unaligned. Asked after declaration(),
+  // by which a process says it.
   virtual bool takes_views() const { return false; }
   // The same for such tensors, which live until it returns. Called only if takes_views().
   virtual Outcome compute_views(const Problem&, const Options&, const Request&) {

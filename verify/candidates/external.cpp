@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/cases/packed.h"
 #include "verify/cases/result.h"
 #include "verify/cases/safetensors.h"
 
@@ -66,6 +67,9 @@ Declaration parse_declaration(const json& reply) {
       if (!value.is_boolean())
         throw std::runtime_error("deterministic is " + value.dump() + ", but it must be true or false");
       d.deterministic = value.get<bool>();
+    } else if (key == "strided") {
+      if (!value.is_boolean())
+        throw std::runtime_error("strided is " + value.dump() + ", but it must be true or false");
     } else if (key == "lacks") {
       for (const json& feature : value) {
         const auto known = feature.is_string() ? find_feature(feature.get<std::string>()) : std::nullopt;
@@ -77,7 +81,8 @@ Declaration parse_declaration(const json& reply) {
         d.lacks.add(*known);
       }
     } else if (key != "hello" && key != "ok" && key != "name") {
-      throw std::runtime_error("it holds '" + key + "', but only class, deterministic and lacks are known");
+      throw std::runtime_error("it holds '" + key +
+                               "', but only class, deterministic, lacks and strided are known");
     }
   }
   return d;
@@ -184,6 +189,7 @@ void ExternalCandidate::start() {
   if (!reply.is_object()) refuse("its answer " + excerpt(line) + " is not a JSON object");
   try {
     declaration_ = parse_declaration(reply);
+    strided_ = reply.value("strided", false);
   } catch (const std::runtime_error& e) {
     refuse(e.what());
   }
@@ -192,6 +198,15 @@ void ExternalCandidate::start() {
 Declaration ExternalCandidate::declaration() {
   if (!declaration_) start();
   return *declaration_;
+}
+
+Outcome ExternalCandidate::compute_views(const Problem& problem, const Options& options,
+                                         const Request& request) {
+  Case c = packed(problem, options);
+  const Layout layout = layout_of(problem);
+  c.provenance = {{"row_padding", std::to_string(layout.row_padding)},
+                  {"misalignment", std::to_string(layout.misalignment)}};
+  return compute(c, request);
 }
 
 Outcome ExternalCandidate::compute(const Case& c, const Request& request) {

@@ -32,6 +32,10 @@ class ExternalCandidate : public Candidate {
   // itself.
   Declaration declaration() override;
   Outcome compute(const Case& c, const Request& request) override;
+  // If it said so when it introduced itself: files are packed, so it then lays the tensors out itself as the
+  // file's metadata say.
+  bool takes_views() const override { return strided_; }
+  Outcome compute_views(const Problem& problem, const Options& options, const Request& request) override;
   std::optional<Failure> reset() override;
 
  private:
@@ -44,6 +48,7 @@ class ExternalCandidate : public Candidate {
   std::filesystem::path folder_;
   std::unique_ptr<LineProcess> process_;
   std::optional<Declaration> declaration_;
+  bool strided_ = false;
   std::uint64_t number_ =
       0;  // of the next case: every result file has a name of its own, so a stale one cannot pass
 };

@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <stdexcept>
 #include <system_error>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/cases/layout.h"
 #include "verify/cases/result.h"
 #include "verify/cases/safetensors.h"
 
@@ -54,13 +57,15 @@ class Channels {
   std::FILE *requests_, *replies_;
 };
 
-json introduction(const Declaration& declaration) {
+json introduction(Candidate& candidate) {
+  const Declaration declaration = candidate.declaration();
   json lacks = json::array();
   for (Feature feature : all_features())
     if (declaration.lacks.has(feature)) lacks.push_back(name(feature));
   return {{"class", name(declaration.accuracy_class)},
           {"deterministic", declaration.deterministic},
-          {"lacks", lacks}};
+          {"lacks", lacks},
+          {"strided", candidate.takes_views()}};
 }
 
 Tensor tensor(std::vector<Index> shape, const double* values, std::size_t count) {
@@ -90,8 +95,26 @@ CaseResult file_of(const Case& c, const Answer& answer) {
   return file;
 }
 
+// Laid out as the file's metadata say, if they do.
+Outcome compute(Candidate& candidate, const Case& c, const Request& wanted) {
+  const auto number = [&](const char* key, Index largest) -> Index {
+    const auto found = c.provenance.find(key);
+    if (found == c.provenance.end()) return 0;
+    Index value = -1;
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), value);
+    if (value < 0 || value > largest)
+      throw FileError(fmt::format("metadata {} is '{}', but it must be a whole number from 0 to {}.", key,
+                                  found->second, largest));
+    return value;
+  };
+  const Layout layout{number("row_padding", 1 << 20), static_cast<std::size_t>(number("misalignment", 63))};
+  if (!candidate.takes_views() || layout.is_plain()) return candidate.compute(c, wanted);
+  const LaidOutCase laid_out(c, layout);
+  return candidate.compute_views(laid_out.problem(), c.options, wanted);
+}
+
 json reply(Candidate& candidate, const json& request) {
-  if (request.contains("hello")) return introduction(candidate.declaration());
+  if (request.contains("hello")) return introduction(candidate);
   const Case c = read_case(request.at("case").get<std::string>());
   Request wanted;
   wanted.token_loss = wanted.grad = false;
@@ -99,7 +122,7 @@ json reply(Candidate& candidate, const json& request) {
     if (part == "token_loss") wanted.token_loss = true;
     if (part == "grad") wanted.grad = true;
   }
-  const Outcome outcome = candidate.compute(c, wanted);
+  const Outcome outcome = compute(candidate, c, wanted);
   if (const auto* unsupported = std::get_if<Unsupported>(&outcome))
     return {{"error", "unsupported: " + unsupported->text}};
   if (const auto* failure = std::get_if<Failure>(&outcome)) return {{"error", failure->text}};

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "verify/candidates/line_process.h"
+#include "verify/cases/layout.h"
 #include "verify/cases/result.h"
 
 namespace fljsd {
@@ -94,11 +95,28 @@ TEST_F(ExternalCandidateTest, ReadsItsDeclaration) {
   EXPECT_EQ(d.lacks, (FeatureSet{Feature::grad, Feature::f64}));
 }
 
+// Catches: a process that is sent padded rows without having said that it takes them, or never though it has.
+TEST_F(ExternalCandidateTest, OnlyAStridedProcessIsToldHowTensorsLie) {
+  const Case c = tiny_case();
+  const LaidOutCase laid_out(c, {3, 34});
+  const std::string body =
+      R"(if grep -q '"row_padding":"3"' $case && grep -q '"misalignment":"34"' $case; then )" +
+      answer("right") + R"(; else echo '{"error": "packed"}'; fi)";
+  ExternalCandidate strided = program(body, R"({"strided": true})");
+  EXPECT_EQ(strided.declaration().lacks, FeatureSet{});
+  EXPECT_TRUE(strided.takes_views());
+  EXPECT_TRUE(std::holds_alternative<Answer>(strided.compute_views(laid_out.problem(), c.options, {})));
+  EXPECT_EQ(kind(strided.compute(c, {})), Failure::Kind::error);
+  ExternalCandidate plain = program(body);
+  plain.declaration();
+  EXPECT_FALSE(plain.takes_views());
+}
+
 // Catches: a misspelt declaration that silently makes the candidate responsible for everything, or for
 // nothing.
 TEST_F(ExternalCandidateTest, RefusesADeclarationThatItDoesNotUnderstand) {
   for (const char* hello : {R"({"lacks": ["gradient"]})", R"({"class": "fp16"})", R"({"lack": ["grad"]})",
-                            "hello", R"({"deterministic": 1})"}) {
+                            "hello", R"({"deterministic": 1})", R"({"strided": "yes"})"}) {
     ExternalCandidate candidate = program(":", hello);
     EXPECT_THROW(candidate.declaration(), std::runtime_error) << hello;
   }

@@ -9,6 +9,7 @@
 #include <limits>
 #include <set>
 
+#include "verify/cases/packed.h"
 #include "verify/cases/recipe_gen.h"
 
 namespace fljsd {
@@ -195,6 +196,10 @@ RC_GTEST_PROP(Layout, KeepsValues, ()) {
   same(a.student_weight, b.student_weight);
   same(a.teacher_input, b.teacher_input);
   same(a.teacher_weight, b.teacher_weight);
+  // And back: what is sent to a process that lays it out again.
+  RC_ASSERT(layout_of(b).row_padding == layout.row_padding);
+  RC_ASSERT(layout_of(b).misalignment == layout.misalignment);
+  RC_ASSERT(fingerprint(packed(b, c.options)) == fingerprint(c));
   if (a.student_bias)
     for (Index v = 0; v < a.student_bias->size; ++v)
       RC_ASSERT(same_value((*a.student_bias)(v), (*b.student_bias)(v)));

@@ -9,6 +9,7 @@
 #include "verify/candidates/external.h"
 #include "verify/candidates/line_process.h"
 #include "verify/cases/families.h"
+#include "verify/cases/layout.h"
 #include "verify/cases/safetensors.h"
 #include "verify/judge/verdict.h"
 
@@ -45,6 +46,22 @@ TEST(ServeTest, AnswersKeepTheBudgetsOfTheClass) {
     EXPECT_TRUE(verdict.pass()) << format(verdict);
     ASSERT_NE(verdict.worst(), nullptr);
   }
+}
+
+// Catches: a layout that is lost on the way to the program, or shifts what it reads.
+TEST(ServeTest, PaddedAndUnalignedTensorsHaveTheSameAnswer) {
+  ExternalCandidate candidate(FLJSD_CPP_CANDIDATE);
+  candidate.declaration();
+  ASSERT_TRUE(candidate.takes_views());
+  CaseSpec spec;
+  spec.tokens = 5;
+  spec.with_bias = true;
+  const Case c = make_case(spec);
+  const LaidOutCase laid_out(c, {3, 5});
+  const Outcome plain = candidate.compute(c, {true, false});
+  const Outcome padded = candidate.compute_views(laid_out.problem(), c.options, {true, false});
+  ASSERT_TRUE(std::holds_alternative<Answer>(plain) && std::holds_alternative<Answer>(padded));
+  EXPECT_EQ(std::get<Answer>(plain).result.token_loss, std::get<Answer>(padded).result.token_loss);
 }
 
 // Catches: an empty batch whose result lacks a tensor because it has no elements.

@@ -38,7 +38,8 @@ class Candidate:
     arrays of any library, in any floating-point format. A bare number is taken for the loss.
     """
 
-    def __init__(self, function: Callable, lacks=(), accuracy_class="fp32-logits", deterministic=False):
+    def __init__(self, function: Callable, lacks=(), accuracy_class="fp32-logits", deterministic=False,
+                 strided=False):
         if isinstance(lacks, str):
             lacks = [lacks]
         for feature in lacks:
@@ -48,6 +49,9 @@ class Candidate:
             raise ValueError(f"accuracy_class is {accuracy_class!r}, but it must be one of {', '.join(CLASSES)}.")
         self.function = function
         self.declaration = {"class": accuracy_class, "deterministic": bool(deterministic), "lacks": list(lacks)}
+        self.strided = bool(strided)
+        if self.strided:
+            self.declaration["strided"] = True
         self.traceback = ""  # of the last exception in the function
 
     def reply(self, line: str | bytes) -> str:
@@ -67,6 +71,8 @@ class Candidate:
     def _answer(self, request) -> None:
         case = Case.read(request["case"])
         case.want = frozenset(request["want"])
+        if self.strided:
+            case.lay_out(*(int(case.provenance.pop(key, 0)) for key in ("row_padding", "misalignment")))
         result = self.function(case)
         changed = case.changed()
         if changed:
@@ -93,17 +99,20 @@ def write_result(path, result) -> None:
     safetensors.write(path, tensors)
 
 
-def serve(function: Callable, *, lacks=(), accuracy_class="fp32-logits", deterministic=False) -> None:
+def serve(function: Callable, *, lacks=(), accuracy_class="fp32-logits", deterministic=False,
+          strided=False) -> None:
     """Answers the engine on standard input and output until it closes them.
 
     lacks           names from FEATURES of what the function cannot do: such cases are not sent
     accuracy_class  what it promises: "float64", "fp32-logits" (fp32 logits and better after that) or "bf16-logits"
     deterministic   whether the same case always gives the same bits
+    strided         whether it takes tensors whose rows are padded and whose addresses are aligned to an element only,
+                    as slices of larger tensors are: some cases then come so (Case.lay_out)
 
     What the function prints goes to standard error. An exception is reported as an error for that case; Unsupported
     counts the case as skipped.
     """
-    candidate = Candidate(function, lacks, accuracy_class, deterministic)
+    candidate = Candidate(function, lacks, accuracy_class, deterministic, strided)
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "w")
     # From here on 0 and 1 are no channel: neither prints, in Python or below it, nor a child can disturb the protocol.
     nothing = os.open(os.devnull, os.O_RDONLY)

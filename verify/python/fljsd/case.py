@@ -71,6 +71,7 @@ class Case:
         self.ignore_index = int(ignore_index)
         self.provenance: dict[str, str] = {}
         self.want = frozenset(("loss", "token_loss", "grad"))
+        self.row_padding = self.misalignment = 0
         self._views: list[tuple[str, object]] = []  # what was handed out, to see whether it was written to
         self._check_tensors(origin)
         self.tokens, self.student_hidden = tensors["student_input"].shape
@@ -108,11 +109,28 @@ class Case:
                 raise FileError(f"{origin}: {name} has shape {list(self.tensors[name].shape)}, but with the other "
                                 f"tensors it must be {list(shape)}.")
 
+    def lay_out(self, row_padding=0, misalignment=0) -> Case:
+        """From now on, tensors are handed out as slices of larger ones are: `row_padding` elements that are NaN follow
+        each row of a matrix, and each floating-point tensor starts `misalignment` bytes, rounded down to whole elements,
+        past a 64-byte boundary. Not so those of jax(), which have no strides."""
+        if row_padding < 0 or not 0 <= misalignment < 64:
+            raise ValueError(f"row_padding is {row_padding} and misalignment {misalignment}, but they must be at least 0 "
+                             "and from 0 to 63.")
+        self.row_padding, self.misalignment = int(row_padding), int(misalignment)
+        for name in MATRICES + OPTIONAL:
+            self.__dict__.pop(name, None)  # decoded already: once more, where it now belongs
+        return self
+
+    def _laid_out(self, array):
+        if (self.row_padding == 0 and self.misalignment == 0) or array.dtype.kind == "i":
+            return array
+        return formats.laid_out(array, self.row_padding, self.misalignment)
+
     def __getattr__(self, name):
         # Called only for what is not set yet: tensors, which are decoded at their first use.
         if name not in MATRICES and name not in OPTIONAL:
             raise AttributeError(f"a case has no '{name}'")
-        array = formats.decode(self.tensors[name]) if name in self.tensors else None
+        array = self._laid_out(formats.decode(self.tensors[name])) if name in self.tensors else None
         if array is not None:
             self._views.append((name, array))
         setattr(self, name, array)
@@ -120,7 +138,7 @@ class Case:
 
     def stored(self, name) -> np.ndarray | None:
         """A tensor in the format of the file, bf16 as ml_dtypes.bfloat16; read-only. None when the case lacks it."""
-        return formats.decode_as_stored(self.tensors[name]) if name in self.tensors else None
+        return self._laid_out(formats.decode_as_stored(self.tensors[name])) if name in self.tensors else None
 
     @cached_property
     def counted(self) -> np.ndarray:

@@ -31,6 +31,21 @@ def decode_as_stored(tensor: Tensor) -> np.ndarray:
     return np.frombuffer(tensor.data, bfloat16).reshape(tensor.shape)
 
 
+def laid_out(array: np.ndarray, row_padding: int, misalignment: int) -> np.ndarray:
+    """A copy whose rows are `row_padding` elements of NaN apart, and which starts `misalignment` bytes, rounded down to
+    whole elements, past a 64-byte boundary."""
+    size = array.itemsize
+    stride = array.shape[-1] + row_padding
+    rows = array.shape[0] if array.ndim == 2 else 1
+    count = (rows - 1) * stride + array.shape[-1] if rows else 0
+    memory = np.full(128 + count * size, 0xFF, np.uint8)  # all ones is NaN in every format
+    begin = -memory.ctypes.data % 64 + misalignment // size * size
+    flat = memory[begin : begin + count * size].view(array.dtype)
+    copy = np.lib.stride_tricks.as_strided(flat, array.shape, (stride * size, size)[-array.ndim :])
+    copy[...] = array
+    return copy
+
+
 def encode(array, dtype: str | None = None) -> Tensor:
     """A tensor of a NumPy, PyTorch or JAX array, a number or nested lists; ValueError for what has no format here.
 

@@ -24,28 +24,32 @@ __all__ = ["Finding", "Verdict", "judge"]
 
 
 def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), properties=(), recipe=None,
-          lacks=(), accuracy_class="fp32-logits", deterministic=False, corpus=None, arguments=()) -> Verdict:
+          lacks=(), accuracy_class="fp32-logits", deterministic=False, strided=False, corpus=None, arguments=()) -> Verdict:
     """Runs `fljsd fuzz` against a function: any callable, a closure in a notebook too, that serve() would take.
 
     seconds, cases  what it may spend, whichever ends first; a minute when neither is given
     seed            of the campaign: the same seed tries the same cases
     families        only these input families, by name or number
     properties      only these checks
-    recipe          only the case of this recipe, such as that of a finding
+    recipe          only the case of this recipe, such as that of a finding, and no search: without seconds, cases,
+                    families
     corpus          a folder for counterexamples, which are tried first the next time; absent: a new temporary one
     arguments       more arguments for `fljsd fuzz`
 
-    lacks, accuracy_class and deterministic are those of serve(). The function runs in this process and thread; what it
+    lacks, accuracy_class, deterministic and strided are those of serve(). The function runs in this process and thread; what it
     prints appears as usual. An exception in it is a finding, not an error here. ProgramError when the program is not
     found or refuses an argument.
     """
-    candidate = Candidate(function, lacks, accuracy_class, deterministic)
+    candidate = Candidate(function, lacks, accuracy_class, deterministic, strided)
     kept = Path(corpus) if corpus else Path(tempfile.mkdtemp(prefix="fljsd-corpus-"))
     with tempfile.TemporaryDirectory(prefix="fljsd-judge-") as folder:
         address, report = os.path.join(folder, "socket"), os.path.join(folder, "report.json")
         relay = shlex.join([sys.executable, "-S", "-E", _relay.__file__, address])
-        command = [find_program(), "fuzz", "--candidate", f"exec:exec {relay}", "--json", report, "--seed", str(seed),
-                   "--corpus", str(kept)]
+        command = [find_program(), "fuzz", "--candidate", f"exec:exec {relay}", "--json", report]
+        if recipe is not None:
+            command += ["--recipe", recipe]
+        else:
+            command += ["--seed", str(seed), "--corpus", str(kept)]
         if seconds is not None:
             command += ["--seconds", str(seconds)]
         if cases is not None:
@@ -54,8 +58,6 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
             command += ["--family", str(family)]
         for name in properties:
             command += ["--property", name]
-        if recipe is not None:
-            command += ["--recipe", recipe]
         command += map(str, arguments)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
@@ -64,7 +66,7 @@ def judge(function: Callable, *, seconds=None, cases=None, seed=0, families=(), 
         if status not in (0, 1):
             raise ProgramError(refusal("fuzz", said, status))
         verdict = Verdict(json.loads(Path(report).read_text()), candidate.traceback, recipe is not None)
-    if not corpus and not verdict.findings:
+    if not corpus and (recipe is not None or not verdict.findings):
         shutil.rmtree(kept)  # a folder of our own without counterexamples
     return verdict
 

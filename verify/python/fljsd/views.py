@@ -31,6 +31,8 @@ class TorchCase:
             tensor = None
             if name in case.tensors:
                 tensor = _torch_tensor(case.tensors[name]).to(self.device)
+                if tensor.is_floating_point() and (case.row_padding or case.misalignment):
+                    tensor = _laid_out(tensor, case.row_padding, case.misalignment)
                 case._views.append((name, tensor))
                 if name.startswith("student") and "grad" in case.want:
                     # The leaf is another Python object on the same memory.
@@ -58,6 +60,16 @@ def _torch_tensor(tensor):
         bits = np.frombuffer(tensor.data, np.int16).reshape(tensor.shape).copy()
         return torch.from_numpy(bits).view(torch.bfloat16)
     return torch.from_numpy(formats.decode_as_stored(tensor).copy())
+
+
+def _laid_out(tensor, row_padding, misalignment):
+    """formats.laid_out() on the tensor's device: a copy between devices would pack it again."""
+    import torch
+
+    first, stride = misalignment // tensor.element_size(), tensor.shape[-1] + row_padding
+    rows = tensor.shape[0] if tensor.ndim == 2 else 1
+    memory = torch.full((first + rows * stride,), float("nan"), dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, (stride, 1)[-tensor.ndim :], first).copy_(tensor)
 
 
 class JaxCase:

@@ -49,6 +49,19 @@ class Served(unittest.TestCase):
         self.start("return 0", ", lacks=['grad', 'f64'], accuracy_class='float64', deterministic=True")
         self.assertEqual(self.ask(hello=1), {"class": "float64", "deterministic": True, "lacks": ["grad", "f64"]})
 
+    def test_a_strided_candidate_gets_tensors_as_they_lie(self):
+        """Catches: padded rows that are lost on the way, so that a kernel which ignores strides passes."""
+        tensors, metadata = safetensors.read(self.case)
+        safetensors.write(self.case, tensors, dict(metadata, row_padding="2", misalignment="6"))
+        self.start("""
+            x = case.student_input
+            right = x.strides == (20, 4) and x.ctypes.data % 64 == 4 and x.shape == (2, 3) and (x == 1).all()
+            return {'loss': np.float32(right), 'token_loss': np.zeros(2)}
+        """, ", strided=True")
+        self.assertEqual(self.ask(hello=1)["strided"], True)
+        self.assertEqual(self.ask_case(), {"ok": True})
+        self.assertEqual(decode(safetensors.read(self.result)[0]["loss"]).tolist(), [1])
+
     def test_answers_cases_until_its_input_is_closed(self):
         self.start("return {'loss': np.float32(0.25), 'token_loss': case.student_input.sum(axis=1)}")
         for _ in range(3):

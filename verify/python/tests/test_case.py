@@ -47,6 +47,35 @@ class Construction(unittest.TestCase):
                 small_case(**changes)
             self.assertIn(name, str(caught.exception))
 
+    def test_lying_elsewhere_changes_no_value(self):
+        """Catches: a layout that shifts elements, that is packed again, or padding that is not NaN."""
+        case = small_case(student_input=np.arange(6.0).reshape(2, 3), student_bias=np.arange(5.0), labels=[0, 1])
+        plain = {name: getattr(case, name).copy() for name in ("student_input", "student_bias", "labels")}
+        case.lay_out(row_padding=2, misalignment=5)
+        for name, values in plain.items():
+            self.assertEqual(getattr(case, name).tolist(), values.tolist())
+        x = case.student_input
+        self.assertEqual((x.strides, x.ctypes.data % 64), ((20, 4), 4))  # whole elements of float32
+        self.assertTrue(np.isnan(np.lib.stride_tricks.as_strided(x, (2, 5), (20, 4))[0, 3:]).all())
+        self.assertEqual(case.changed(), [])
+        x[1, 2] = 7
+        self.assertEqual(case.changed(), ["student_input"])
+        with self.assertRaises(ValueError):
+            case.lay_out(misalignment=64)
+        empty = small_case(student_input=np.ones((0, 3)), teacher_input=np.ones((0, 4))).lay_out(1, 2)
+        self.assertEqual(empty.student_input.shape, (0, 3))
+
+    @unittest.skipUnless(has("torch"), "PyTorch is not installed")
+    def test_lies_elsewhere_in_torch_too(self):
+        case = small_case(student_input=np.arange(6.0).reshape(2, 3), student_bias=np.arange(5.0)).lay_out(2, 5)
+        t = case.torch("cpu")
+        self.assertEqual((t.student_input.stride(), t.student_input.data_ptr() % 64), ((5, 1), 4))
+        self.assertEqual(t.student_input.tolist(), case.student_input.tolist())
+        self.assertEqual(t.student_bias.tolist(), [0, 1, 2, 3, 4])
+        answer = t.answer(loss=(t.student_input.float() @ t.student_weight.float().T).sum())
+        self.assertEqual(answer["student_input_grad"].float().tolist(), [[5, 5, 5]] * 2)
+        self.assertEqual(case.changed(), [])
+
     def test_file_round_trip(self):
         """Catches: an option that is lost or rounded on the way."""
         case = small_case(beta=0.1, temperature=1 / 3, labels=[3, -7], ignore_index=-7, reduction="none", valid_vocab=4,
