@@ -31,6 +31,7 @@ struct FuzzOptions {
   Index max_tokens = 0, max_hidden = 0, max_vocab = 0;
   bool list = false, first = false;
   const CLI::Option *has_seconds = nullptr, *has_cases = nullptr;
+  std::vector<const CLI::Option*> of_search;  // which mean nothing where only given recipes are judged
 };
 
 // The first signal asks the campaign to end, so that its report is printed; the next one ends the program as
@@ -110,6 +111,12 @@ int finish(const FuzzOptions& options, const CampaignReport& report, const std::
 
 // --recipe and --replay: these recipes and nothing else, each by its own property unless others are named.
 int judge_recipes(const FuzzOptions& options, Candidate& candidate) {
+  for (const CLI::Option* option : options.of_search)
+    if (option->count() > 0)
+      throw UsageError(
+          fmt::format("--recipe and --replay judge what they name without a search; {} cannot stand "
+                      "beside them.",
+                      option->get_name()));
   std::vector<CorpusEntry> entries;
   if (!options.recipe.empty()) entries.push_back({parse_recipe(options.recipe), {}, ""});
   for (const std::string& file : options.replay) entries.push_back(read_entry(file));
@@ -219,6 +226,9 @@ Action setup_fuzz(CLI::App& app) {
   app.add_flag("--first", options->first, "Stop at the first finding");
   app.add_option("--json", options->json,
                  "Write the report to this file as JSON; - prints it in place of the text");
+  for (const char* name : {"--seconds", "--cases", "--seed", "--family", "--corpus", "--max-tokens",
+                           "--max-hidden", "--max-vocab", "--first"})
+    options->of_search.push_back(app.get_option(name));
   app.add_flag("--list", options->list, "List candidates and checks");
   return [options](const std::string&) { return run(*options); };
 }

@@ -8,6 +8,7 @@
 
 #include "verify/fuzz/campaign_run.h"
 #include "verify/fuzz/mutate.h"
+#include "verify/fuzz/sizes.h"
 #include "verify/properties/property.h"
 #include "verify/report/number.h"
 #include "verify/report/suggest.h"
@@ -135,18 +136,22 @@ Recipe Campaign::next_recipe(Index index) {
   if (range.families.empty())
     for (const Family& family : families()) range.families.push_back(family.number);
   range.families = {range.families[static_cast<std::size_t>(index) % range.families.size()]};
+  const SizeLimits limits{std::max(range_.max_tokens, options_.long_tokens),
+                          std::max(range_.max_hidden, options_.long_hidden),
+                          std::max(range_.max_vocab, options_.long_vocab)};
+  Recipe recipe;
   if (random.below(3, std::max(1, options_.long_one_in)) == 0) {
     // One long size, the others small, so that the case is no more work than many others.
     range.max_tokens = std::min<Index>(range.max_tokens, 4);
     range.max_hidden = std::min<Index>(range.max_hidden, 9);
     range.max_vocab = std::min<Index>(range.max_vocab, 33);
-    switch (random.below(4, 3)) {
-      case 0: range.max_tokens = std::max(range_.max_tokens, options_.long_tokens); break;
-      case 1: range.max_hidden = std::max(range_.max_hidden, options_.long_hidden); break;
-      default: range.max_vocab = std::max(range_.max_vocab, options_.long_vocab);
-    }
+    recipe = with_one_long_size(random_recipe(seed, range), seed, limits);
+  } else if (random.below(4, std::max(1, options_.tiles_one_in)) == 0) {
+    recipe = with_several_tiles(random_recipe(seed, range), seed, limits);
+  } else {
+    recipe = random_recipe(seed, range);
   }
-  return adapted(random_recipe(seed, range), report_.declaration.lacks);
+  return adapted(std::move(recipe), report_.declaration.lacks);
 }
 
 void Campaign::examine(const Recipe& recipe, Index index) {

@@ -55,9 +55,10 @@ struct CampaignOptions {
   std::optional<Cases> cases;
   std::optional<double> seconds;
   RecipeRange range;  // its `families` is overwritten by `families` below
-  // One recipe in `long_one_in` has one size up to these, and small others: tiles and chunks then repeat.
+  // One recipe in `long_one_in` has one size up to these, and small others: tiles and chunks then repeat. One
+  // in `tiles_one_in` has two or three sizes of several tiles, below these as well (verify/fuzz/sizes.h).
   Index long_tokens = 300, long_hidden = 300, long_vocab = 5000;
-  int long_one_in = 8;
+  int long_one_in = 8, tiles_one_in = 32;
   std::vector<std::string> properties;  // names in campaign_checks(); empty: all
   std::vector<std::string> families;    // names or numbers; empty: all
   // Counterexamples are read from here, replayed first, and written to here; so is the state of the campaign,
@@ -101,8 +102,10 @@ struct Finding {
   std::string diagnostics;           // the end of an external candidate's stderr
   Cases cases_until = 0;             // evaluations of the campaign up to the first failure
   Cases shrink_cases = 0;
-  bool minimal = false;                       // shrinking ended by itself
-  bool reproduced = true;                     // false: it did not fail again when it was tried alone
+  bool minimal = false;    // shrinking ended by itself
+  bool reproduced = true;  // false: it did not fail again when it was tried alone
+  // Then: arguments of `fljsd fuzz` for the same search up to here, which is where it may fail again.
+  std::string search;
   bool replayed = false;                      // it came from a corpus
   Cases repeats = 0;                          // later failures of the same kind that were not reported again
   std::optional<std::filesystem::path> file;  // the corpus entry

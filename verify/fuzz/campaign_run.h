@@ -61,6 +61,7 @@ class Campaign {
 
   void convict(const Recipe& recipe, const std::string& name, int choice, const CheckOutcome& outcome,
                bool replayed);
+  std::string search_arguments(Cases cases) const;
   bool fails_again(const Recipe& recipe, const std::string& name, int choice, const FindingKind& kind);
   void reset(const Recipe& recipe);
   // The failure of the shrunk recipe, judged by the certified oracle where that is possible. False if it

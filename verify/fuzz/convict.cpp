@@ -95,6 +95,7 @@ void Campaign::convict(const Recipe& recipe, const std::string& name, int choice
     finding.kind.property =
         subject_.declaration().deterministic ? check_name::stateless : check_name::deterministic;
     finding.text += "; alone and after a restart it did not fail again";
+    finding.search = search_arguments(finding.cases_until);
     report_.shrink_cases += subject_.evaluations() - before;
     if (const auto found = known_.find(finding.kind); found != known_.end()) {
       ++report_.findings[found->second].repeats;
@@ -103,6 +104,20 @@ void Campaign::convict(const Recipe& recipe, const std::string& name, int choice
   }
   for (const FindingKind& candidate : kinds) known_.emplace(candidate, report_.findings.size());
   add(std::move(finding));
+}
+
+// The search is a function of these and of the candidate's answers.
+std::string Campaign::search_arguments(Cases cases) const {
+  std::string text = fmt::format("--seed {} --cases {}", options_.seed, cases);
+  for (const std::string& family : options_.families) text += " --family " + family;
+  for (const std::string& property : options_.properties) text += " --property " + property;
+  const CampaignOptions usual;
+  if (options_.long_tokens != usual.long_tokens)
+    text += fmt::format(" --max-tokens {}", options_.long_tokens);
+  if (options_.long_hidden != usual.long_hidden)
+    text += fmt::format(" --max-hidden {}", options_.long_hidden);
+  if (options_.long_vocab != usual.long_vocab) text += fmt::format(" --max-vocab {}", options_.long_vocab);
+  return text;
 }
 
 bool Campaign::fails_again(const Recipe& recipe, const std::string& name, int choice,

@@ -18,7 +18,8 @@ std::string campaign_text(const CampaignReport& report, const std::string& speci
 std::string finding_text(const Finding& finding, std::size_t number, const std::string& specification,
                          int width);
 
-// The line: `fljsd fuzz --candidate '...' --property accuracy --recipe '...'`.
+// The line: `fljsd fuzz --candidate '...' --property accuracy --recipe '...'`, or the search that met it
+// where the recipe alone does not fail.
 std::string reproducing_command(const Finding& finding, const std::string& specification);
 
 // {"schema": 1, ...}.

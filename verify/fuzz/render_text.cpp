@@ -153,6 +153,8 @@ std::string verdict(const CampaignReport& report, int width) {
 }  // namespace
 
 std::string reproducing_command(const Finding& finding, const std::string& specification) {
+  if (!finding.search.empty())
+    return fmt::format("fljsd fuzz --candidate {} {}", quoted(specification), finding.search);
   return fmt::format("fljsd fuzz --candidate {} --property {} --recipe {}", quoted(specification),
                      finding.kind.property, quoted(to_text(finding.recipe)));
 }

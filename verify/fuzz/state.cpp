@@ -14,7 +14,7 @@
 namespace fljsd {
 namespace {
 
-constexpr int schema = 1;
+constexpr int schema = 2;
 
 }  // namespace
 
@@ -22,10 +22,11 @@ std::filesystem::path state_file(const std::filesystem::path& corpus, const std:
                                  const CampaignOptions& options) {
   const RecipeRange& range = options.range;
   const std::string selection = fmt::format(
-      "{}\n{}\n{} {} {} {} {} {} {}\n{} {} {} {}\n{}\n{}\n{}", candidate, options.seed, range.max_tokens,
+      "{}\n{}\n{} {} {} {} {} {} {}\n{} {} {} {} {}\n{}\n{}\n{}", candidate, options.seed, range.max_tokens,
       range.max_hidden, range.max_vocab, range.endpoints, range.mixed_dtypes, range.no_distribution,
       range.awkward_layout, options.long_tokens, options.long_hidden, options.long_vocab, options.long_one_in,
-      fmt::join(options.families, ","), fmt::join(options.properties, ","), options.directed_share);
+      options.tiles_one_in, fmt::join(options.families, ","), fmt::join(options.properties, ","),
+      options.directed_share);
   std::uint64_t hash = 0;
   for (const char c : selection) hash = splitmix64(hash, static_cast<unsigned char>(c));
   return corpus / fmt::format("state-{:016x}.json", hash);

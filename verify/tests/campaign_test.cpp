@@ -15,6 +15,7 @@
 #include "verify/fuzz/corpus.h"
 #include "verify/fuzz/mutate.h"
 #include "verify/fuzz/oracle.h"
+#include "verify/fuzz/sizes.h"
 #include "verify/fuzz/state.h"
 #include "verify/tests/subprocess.h"
 
@@ -264,11 +265,40 @@ TEST(Campaign, NobodyIsConvictedForBeingMoreAccurateThanTheOracle) {
   options.range.max_tokens = 3;
   options.range.max_hidden = 4;
   options.range.max_vocab = 6;
-  options.long_one_in = 1 << 30;
+  options.long_one_in = options.tiles_one_in = 1 << 30;
   options.properties = {"accuracy"};
   const CampaignReport report = run_campaign(candidate, options);
   for (const Finding& finding : report.findings)
     ADD_FAILURE() << finding.kind.text() << ": " << finding.text << "\n" << to_text(finding.recipe);
+}
+
+// Fault: sizes beyond what the user allows, a valid_vocab beyond the vocabulary, or second tiles that are
+// never met.
+TEST(Campaign, LargerSizesKeepToTheirLimits) {
+  const SizeLimits usual{300, 300, 5000};
+  bool all_beyond_a_tile = false, vocab_beyond_4096 = false, hidden_beyond_256 = false;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    const Recipe recipe = random_recipe(seed);
+    for (const SizeLimits& limits : {usual, SizeLimits{1, 2, 3}}) {
+      for (const Recipe& larger :
+           {with_one_long_size(recipe, seed, limits), with_several_tiles(recipe, seed, limits)}) {
+        const CaseSpec &before = recipe.spec, &spec = larger.spec;
+        const auto within = [&](Index size, Index was, Index limit) {
+          return size == was || (size >= 1 && size <= limit);
+        };
+        EXPECT_TRUE(within(spec.tokens, before.tokens, limits.tokens)) << to_text(larger);
+        EXPECT_TRUE(within(spec.student_hidden, before.student_hidden, limits.hidden)) << to_text(larger);
+        EXPECT_TRUE(within(spec.teacher_hidden, before.teacher_hidden, limits.hidden)) << to_text(larger);
+        EXPECT_TRUE(within(spec.vocab, before.vocab, limits.vocab)) << to_text(larger);
+        const Index valid = spec.options.valid_vocab.value_or(1);
+        EXPECT_TRUE(valid >= 1 && valid <= spec.vocab) << to_text(larger);
+        all_beyond_a_tile |= spec.tokens > 64 && spec.student_hidden > 64 && spec.vocab > 64;
+        vocab_beyond_4096 |= spec.vocab > 4096;
+        hidden_beyond_256 |= spec.student_hidden > 256;
+      }
+    }
+  }
+  EXPECT_TRUE(all_beyond_a_tile && vocab_beyond_4096 && hidden_beyond_256);
 }
 
 // Fault: a claim that is too modest goes unnoticed; or it counts as a fault.

@@ -119,6 +119,8 @@ TEST(FuzzCommand, RefusesBadUsage) {
   std::ofstream(folder / "binary.recipe") << std::string("\1\0x\n", 4);
   expect_refusal(run({"--candidate", "reference", "--replay", folder / "binary.recipe"}),
                  "none of recipe, property");
+  for (const char* option : {"--seconds", "--cases", "--seed", "--corpus", "--max-vocab"})
+    expect_refusal(run({"--candidate", "reference", "--recipe", "tokens=1", option, "3"}), option);
   expect_refusal(run({"--candidate", "reference", "--json", folder / "no/such/folder.json"}), "folder.json");
   std::ofstream(folder / "file") << "x";
   expect_refusal(run({"--candidate", "reference", "--cases", "1", "--corpus", folder / "file"}), "file");
@@ -146,6 +148,25 @@ TEST(FuzzCommand, AConvictionPrintsOneLineThatReproducesIt) {
   const Finished replayed = run({"--candidate", "torch-eager-bf16", "--replay", finding.at("file")});
   EXPECT_EQ(replayed.status, 1) << replayed.err;
   EXPECT_EQ(run({"--candidate", "reference", "--replay", finding.at("file")}).status, 0);
+}
+
+// Fault: a line that is said to show a failure again, but cannot, because the failure depends on what ran
+// before.
+TEST(FuzzCommand, AConvictionByHistoryPrintsTheSearchThatMeetsIt) {
+  TemporaryFolder folder;
+  const auto finding = [&](const std::string& name) {
+    return json::parse(file_text(folder / name)).at("findings").at(0);
+  };
+  const Finished found = run({"--candidate", "zoo:race-now-and-then", "--seed", "2", "--cases", "400",
+                              "--first", "--max-vocab", "40", "--json", folder / "report.json"});
+  EXPECT_EQ(found.status, 1) << found.out << found.err;
+  const std::string command = finding("report.json").at("reproduce");
+  EXPECT_EQ(command.find("--recipe"), std::string::npos) << command;
+  const std::string typed = std::string(FLJSD_PROGRAM) + command.substr(std::string("fljsd").size()) +
+                            " --json " + (folder / "again.json");
+  const Finished again = Process({"/bin/sh", "-c", typed}).wait();
+  EXPECT_EQ(again.status, 1) << again.out << again.err;
+  EXPECT_EQ(finding("again.json").at("recipe"), finding("report.json").at("recipe"));
 }
 
 // Fault: a clean bill that does not say what it covers.

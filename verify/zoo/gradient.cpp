@@ -27,6 +27,16 @@ struct GradientWithoutDivisor : Twin<double> {
   double gradient_scale() const override { return 1 / temperature(Model::student); }
 };
 
+struct GradientDivisorCountsIgnored : Twin<double> {
+  static constexpr About about{
+      "gradient-divisor-counts-ignored",
+      "The gradient of the mean is divided by all tokens, the mean by those that count."};
+  double gradient_scale() const override {
+    const bool mean = options.reduction == Reduction::batchmean;
+    return 1 / ((mean ? static_cast<double>(problem.tokens()) : 1) * temperature(Model::student));
+  }
+};
+
 struct StudentMinusMixture : Twin<double> {
   static constexpr About about{"student-minus-mixture",
                                "(1-beta)*(q - M), as if D were a KL divergence to M."};
@@ -149,11 +159,12 @@ struct WeightGradientZeroUnderBfloat16 : Bfloat16LogitsTwin {
 }  // namespace
 
 std::vector<Fault> gradient_faults() {
-  return list<ZeroGradient, GradientWithoutTemperature, GradientWithoutDivisor, StudentMinusMixture,
-              SoftmaxNotDifferentiated, GradientWeightedByBeta, ReverseKlGradient, LogitGradientInBfloat16,
-              WeightsTransposed, TeacherInputInWeightGradient, WeightGradientInBfloat16,
-              WeightGradientOverwritten, BoundaryTokenTwice, BiasGradientMissing, BiasGradientUnscaled,
-              InputGradientZeroUnderBfloat16, WeightGradientZeroUnderBfloat16>("gradient");
+  return list<ZeroGradient, GradientWithoutTemperature, GradientWithoutDivisor, GradientDivisorCountsIgnored,
+              StudentMinusMixture, SoftmaxNotDifferentiated, GradientWeightedByBeta, ReverseKlGradient,
+              LogitGradientInBfloat16, WeightsTransposed, TeacherInputInWeightGradient,
+              WeightGradientInBfloat16, WeightGradientOverwritten, BoundaryTokenTwice, BiasGradientMissing,
+              BiasGradientUnscaled, InputGradientZeroUnderBfloat16, WeightGradientZeroUnderBfloat16>(
+      "gradient");
 }
 
 }  // namespace fljsd::zoo

@@ -107,12 +107,34 @@ struct StudentHiddenForTeacher : Twin<double> {
   }
 };
 
+struct HiddenCutAt256 : Twin<double> {
+  static constexpr About about{"hidden-cut-at-256", "One block of at most 256 hidden units is summed."};
+  Index hidden(Model model) const override { return std::min<Index>(256, Twin::hidden(model)); }
+};
+
+struct SecondTilesDropped : Twin<double> {
+  static constexpr About about{"second-tiles-dropped",
+                               "Past the first tile of 64 tokens and of 64 entries, only the first 64 hidden "
+                               "units are summed."};
+  double dot(Model model, Index token, Index entry) const override {
+    inner = token >= 64 && entry >= 64 ? 64 : Twin::hidden(model);
+    const double sum = Twin::dot(model, token, entry);
+    inner.reset();
+    return sum;
+  }
+  Index hidden(Model model) const override {
+    return std::min(inner.value_or(Twin::hidden(model)), Twin::hidden(model));
+  }
+  mutable std::optional<Index> inner;  // of the dot product that is being computed
+};
+
 }  // namespace
 
 std::vector<Fault> reading_faults() {
   return list<LeadingDimensionIgnored, AlignmentAssumed, OffsetsWrap, Float64ReadAsFloat32,
               Float16ReadAsBfloat16, Float16SubnormalsFlushed, SubnormalsFlushed, BiasInFormatOfWeight,
-              HiddenTailDropped, HiddenTileOverlaps, StudentHiddenForTeacher>("reading");
+              HiddenTailDropped, HiddenTileOverlaps, StudentHiddenForTeacher, HiddenCutAt256,
+              SecondTilesDropped>("reading");
 }
 
 }  // namespace fljsd::zoo

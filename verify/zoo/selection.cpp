@@ -121,12 +121,26 @@ struct PaddingInInputGradient : Twin<double> {
   }
 };
 
+struct VocabCutAt4096 : Twin<double> {
+  static constexpr About about{"vocab-cut-at-4096",
+                               "A row is one block of at most 4096 entries; what is beyond is left out."};
+  Index entries(Model model) const override { return std::min<Index>(4096, Twin::entries(model)); }
+};
+
+struct TokensCutAt256 : Twin<double> {
+  static constexpr About about{"tokens-cut-at-256", "A grid of at most 256 blocks, one for each token."};
+  void visit(Buffers& out, Index token, bool with_grad) override {
+    if (token < 256) Twin::visit(out, token, with_grad);
+  }
+};
+
 }  // namespace
 
 std::vector<Fault> selection_faults() {
   return list<LabelsAsInt32, LabelsTruncated, NegativeLabelsIgnored, IgnoreIndexHardCoded, LabelsNotSliced,
               IgnoredTimesZero, MaskOnLossOnly, TokenTailDropped, ValidVocabIgnored, ValidVocabOfStudentOnly,
-              MaskOneTooMany, MaskOneTooFew, ZeroPaddedVocabulary, PaddingInInputGradient>("selection");
+              MaskOneTooMany, MaskOneTooFew, ZeroPaddedVocabulary, PaddingInInputGradient, VocabCutAt4096,
+              TokensCutAt256>("selection");
 }
 
 }  // namespace fljsd::zoo

@@ -131,12 +131,35 @@ struct RaceNowAndThen : Twin<double> {
   std::uint64_t calls = 0;
 };
 
+struct RareRace : Twin<double> {
+  static constexpr About about{"rare-race", "The same in one call of 500, and in a row of dW."};
+  Result run(const Problem& p, const Options& o, const Request& request) override {
+    Result result = Twin::run(p, o, request);
+    if (++calls % 500 == 0 && request.grad) result.student_weight_grad.row(0).setConstant(1);
+    return result;
+  }
+  std::uint64_t calls = 0;
+};
+
+struct PreviousLossRead : Twin<double> {
+  static constexpr About about{
+      "previous-loss-read",
+      "Losses are summed in groups of 4, the last of which holds what the call before left."};
+  double reduce(const std::vector<double>& losses) const override {
+    const std::size_t groups = (losses.size() + 3) / 4 * 4;
+    if (workspace.size() < groups) workspace.resize(groups, 0);
+    std::copy(losses.begin(), losses.end(), workspace.begin());
+    return Twin::reduce({workspace.begin(), workspace.begin() + static_cast<std::ptrdiff_t>(groups)});
+  }
+  mutable std::vector<double> workspace;
+};
+
 }  // namespace
 
 std::vector<Fault> state_faults() {
   return list<InputsOverwritten, IgnoredRowsNotWritten, PaddingRowsNotWritten, BufferNotCleared,
               WeightGradientKept, RescaledSecondTime, AnswersMemorised, FirstTemperatureKept,
-              OrderOfSumsVaries, RaceNowAndThen>("state");
+              OrderOfSumsVaries, RaceNowAndThen, RareRace, PreviousLossRead>("state");
 }
 
 }  // namespace fljsd::zoo
