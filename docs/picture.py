@@ -7,7 +7,7 @@
 
 Plain Python. Times: data/measured/h200/benchmark.json and peers.csv, data/published/liger.csv. Errors of the stages:
 measured on the GPU against float64 truth, in benchmark.json. Errors of the published implementations: those of CPU
-models of where they round, data/measured/cpu/audit-published.json. A stage that enters the record enters the picture.
+models of where their releases round (docs/reproducing.md), data/measured/cpu/audit-published.json. A stage that enters the record enters the picture.
 """
 import csv
 import html
@@ -20,7 +20,9 @@ from pathlib import Path
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILE = Path(__file__).resolve().parent / "accuracy_and_speed.svg"
 TOKENS = 1024
-MODELS = {"torch": "torch-eager-bf16", "torch-compile": "torch-compile", "liger": "liger"}  # provider: audited model
+# Provider: audited model, of the release that was timed. Liger-Kernel keeps fp32 logits since 0.8.2.
+PUBLISHED_MODELS = {"torch": "torch-eager-bf16", "torch-compile": "torch-compile", "liger": "liger"}
+MEASURED_MODELS = {**PUBLISHED_MODELS, "liger": "fp32-logits"}
 PASSES = ("forward", "full")
 # Okabe and Ito's colours, told apart by colour-blind readers.
 STAGE_COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#E69F00", "#000000")
@@ -59,9 +61,10 @@ def entries():
     audit = json.loads((DATA / "measured/cpu/audit-published.json").read_text())["in_depth"][0]
     errors = {each["name"]: (each["errors"]["token_loss_worst_absolute"],
                              each["errors"]["student_input_grad_relative_l2"]) for each in audit["candidates"]}
-    for path, mark, suffix in (("measured/h200/peers.csv", "square", ""), ("published/liger.csv", "hollow", ", published")):
+    for path, mark, suffix, models in (("measured/h200/peers.csv", "square", "", MEASURED_MODELS),
+                                       ("published/liger.csv", "hollow", ", published", PUBLISHED_MODELS)):
         rows = benchmark_rows(DATA / path)
-        for provider, model in MODELS.items():
+        for provider, model in models.items():
             points = {row["kernel_operation_mode"]: (float(row["y_value_50"]), errors[model][PASSES.index(
                 row["kernel_operation_mode"])]) for row in rows if row["kernel_provider"] == provider}
             if points:

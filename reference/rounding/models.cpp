@@ -92,8 +92,8 @@ constexpr RoundingModel models[] = {
      "PyTorch compiled: logits and dlogits stored as the input, fp32 between them, loss stored as the input.",
      torch_compile(), AccuracyClass::bf16_logits},
     {"liger",
-     "Liger-Kernel: logits and dlogits stored as the input, fp32 between them, weight gradient summed over "
-     "chunks in the input's format.",
+     "Liger-Kernel to 0.8.1, as published (0.3.1): logits and dlogits stored as the input, fp32 between "
+     "them, weight gradient summed over chunks in the input's format. Later releases keep fp32 logits.",
      liger(), AccuracyClass::bf16_logits},
     {"one-pass-bf16", "One-pass statistics and softplus gradients on logits stored as the input.",
      one_pass_on(Storage::input), AccuracyClass::bf16_logits},

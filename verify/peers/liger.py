@@ -29,6 +29,6 @@ def candidate(case):
 
 
 if __name__ == "__main__":
-    # Logits in float32 since 0.8 on GPUs from Ampere on; before that, in the format of the input.
+    # Logits in float32 since 0.8.2 on GPUs from Ampere on; before that, in the format of the input.
     fljsd.serve(candidate, accuracy_class="bf16-logits",
                 lacks=["token_loss", "bias", "valid_vocab", "reduction_sum", "reduction_none", "f64"])
