@@ -16,7 +16,8 @@ namespace fljsd {
 using OnStep = std::function<void(const std::string&)>;
 
 // Models first, then programs. Memory at most: the case, about 1 GiB, and the gradients of each distinct
-// pipeline; with programs three cases and one whole weight gradient in float64.
+// pipeline; with programs the case again, as a file that may lie in memory, and a whole weight gradient in
+// float64.
 WorkloadReport judge_workload(const Workload& workload, std::span<const RoundingModel> candidates,
                               const Programs& programs, const OnStep& on_step);
 

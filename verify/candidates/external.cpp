@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
 #include <system_error>
 
@@ -33,15 +33,19 @@ fs::path make_folder() {
   return name;
 }
 
-// At once: a case of the published size has 2 GB. Shorter where the file cannot be read to its end.
-std::string bytes_of(const fs::path& path) {
-  std::error_code gone;
-  const std::uintmax_t size = fs::file_size(path, gone);
-  std::string bytes(gone ? 0 : size, '\0');
+// Of a file's bytes, so that two copies of a case of the published size, of 2 GB each, need not be kept.
+// Another one if the file is gone or shorter.
+std::size_t digest_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return bytes;
+  std::string piece(std::size_t{1} << 16, '\0');
+  std::size_t digest = 0;
+  do {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    const std::string_view bytes(piece.data(), static_cast<std::size_t>(file.gcount()));
+    // + 1: a piece more is another digest.
+    digest = digest * 0x9e3779b97f4a7c15u + std::hash<std::string_view>{}(bytes) + 1;
+  } while (file);
+  return digest;
 }
 
 // The start of a line, for messages.
@@ -215,7 +219,7 @@ Outcome ExternalCandidate::compute(const Case& c, const Request& request) {
   const fs::path result_path = folder_ / fmt::format("result-{}.safetensors", number_);
   ++number_;
   write_case(case_path, c);
-  const std::string before = bytes_of(case_path);
+  const std::size_t before = digest_of(case_path);
   // Removed on every way out: a campaign must not fill the memory that the folder may live in.
   struct Cleanup {
     const fs::path &a, &b;
@@ -245,7 +249,7 @@ Outcome ExternalCandidate::compute(const Case& c, const Request& request) {
   const bool error = reply.is_object() && reply.contains("error") && reply["error"].is_string();
   if (ok == error)
     return failure(Failure::Kind::garbage, "the line " + excerpt(text) + " on stdout is not an answer");
-  if (bytes_of(case_path) != before)
+  if (digest_of(case_path) != before)
     return failure(Failure::Kind::input_modified, "the case file was changed");
   if (error) {
     const std::string message = reply["error"].get<std::string>();
