@@ -41,6 +41,26 @@ std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& bod
   return sentences;
 }
 
+// Two ranks, of which the first aborts once both have communicators; the second then calls `next` with its
+// own. As on_ranks().
+std::vector<std::string> after_an_abort(const std::function<void(const Communicator&)>& next) {
+  const ncclUniqueId id = new_id();
+  std::atomic<int> made = 0;
+  std::atomic<bool> aborted = false;
+  return on_ranks(2, [&](int rank) {
+    const auto communicator = Communicator::create(id, 2, rank, long_enough);
+    ++made;
+    if (rank == 0) {
+      while (made < 2) std::this_thread::yield();
+      communicator->abort();
+      aborted = true;
+      return;
+    }
+    while (!aborted) std::this_thread::yield();
+    next(*communicator);
+  });
+}
+
 class Stream {
  public:
   Stream() { cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
@@ -192,23 +212,12 @@ TEST_F(CommunicatorOnHost, TellsAllRanksOfACopyThatFailed) {
   }
   EXPECT_EQ(copies, 3);
 }
+
 TEST_F(CommunicatorOnHost, TellsAllRanksThatOneAborted) {
-  const ncclUniqueId id = new_id();
-  std::atomic<int> made = 0;
-  std::atomic<bool> aborted = false;
-  const auto sentences = on_ranks(2, [&](int rank) {
-    const auto communicator = Communicator::create(id, 2, rank, long_enough);
+  const auto sentences = after_an_abort([](const Communicator& communicator) {
     const Stream stream;
-    ++made;
-    if (rank == 0) {
-      while (made < 2) std::this_thread::yield();
-      communicator->abort();
-      aborted = true;
-      return;
-    }
-    while (!aborted) std::this_thread::yield();
     int mine = 0, all[2];
-    communicator->all_gather(&mine, all, sizeof mine, stream.get());
+    communicator.all_gather(&mine, all, sizeof mine, stream.get());
   });
   EXPECT_EQ(sentences[1], "NCCL reported 'another rank aborted' while exchanging with other ranks.");
 }
@@ -265,21 +274,9 @@ TEST_F(CommunicatorOnHost, WhatAnAbortEndedIsNotDone) {
 
 // Fault: an error that NCCL reports leaves its kernels on the GPU, for which cudaFree() then waits for ever.
 TEST_F(CommunicatorOnHost, AnErrorAborts) {
-  const ncclUniqueId id = new_id();
-  std::atomic<int> made = 0;
-  std::atomic<bool> aborted = false;
-  on_ranks(2, [&](int rank) {
-    const auto communicator = Communicator::create(id, 2, rank, long_enough);
-    ++made;
-    if (rank == 0) {
-      while (made < 2) std::this_thread::yield();
-      communicator->abort();
-      aborted = true;
-      return;
-    }
-    while (!aborted) std::this_thread::yield();
-    EXPECT_THROW(communicator->check_health(), Failure);
-    EXPECT_THROW(communicator->check_not_aborted(), Failure);
+  after_an_abort([](const Communicator& communicator) {
+    EXPECT_THROW(communicator.check_health(), Failure);
+    EXPECT_THROW(communicator.check_not_aborted(), Failure);
   });
 }
 
