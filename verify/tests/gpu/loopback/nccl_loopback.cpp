@@ -124,12 +124,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     std::shared_ptr<Group>& group = registry()[key];
     if (!group) group = std::make_shared<Group>(ranks, device);
     made->group = group;
-    if (++group->arrived == ranks) registry().erase(key);
+    Group& g = *group;
+    // Before this rank counts as arrived: a rank that then finds all of them must find the error too.
+    // A stream of one device cannot record an event of another, and a null stream is the current device's.
+    if (g.ranks != ranks || g.device != device) {
+      const std::lock_guard also(g.mutex);
+      g.error = ncclInvalidUsage;
+    }
+    if (++g.arrived == ranks) registry().erase(key);
   }
-  Group& g = *made->group;
-  const std::lock_guard lock(g.mutex);
-  // A stream of one device cannot record an event of another, and a null stream is the current device's.
-  if (g.ranks != ranks || g.device != device) g.error = ncclInvalidUsage;
   *comm = made.release();
   return ncclInProgress;
 }
